@@ -1,0 +1,90 @@
+"""Time and chance: the only file that reads the clock, sleeps or draws random numbers.
+
+Everything else is handed a `Clock`, so a test can stand still, jump an hour or repeat a run.
+"""
+
+import asyncio
+import contextlib
+import random
+import secrets
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """Wall time in UTC: what is written down."""
+
+    def monotonic(self) -> float:
+        """Seconds that never run backwards: what a process measures its own waiting by."""
+
+    def random(self) -> float:
+        """A number in [0, 1)."""
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    """The real one. `shift` moves wall time only, so that tests can let a lease lapse at once."""
+
+    def __init__(self) -> None:
+        self._shift = timedelta()
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self._shift
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def random(self) -> float:
+        return random.random()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def shift(self, seconds: float) -> None:
+        self._shift += timedelta(seconds=seconds)
+
+
+SYSTEM_CLOCK = SystemClock()
+
+
+def blocking_sleep(seconds: float) -> None:
+    """For the few places that own a thread and no event loop."""
+    time.sleep(seconds)
+
+
+def new_id(clock: Clock = SYSTEM_CLOCK) -> str:
+    """A UUIDv7: unique, and sorted by time so that indexes grow at their end."""
+    millis = int(clock.now().timestamp() * 1000)
+    chance = secrets.randbits(74)
+    version_and_variant = (7 << 76) | (2 << 62)
+    value = (millis << 80) | version_and_variant | (chance >> 62 << 64) | (chance & (1 << 62) - 1)
+    return str(uuid.UUID(int=value))
+
+
+def new_secret() -> str:
+    """An unguessable name: lease ids, worker suffixes."""
+    return secrets.token_hex(16)
+
+
+async def wait_first(event: asyncio.Event, seconds: float | None) -> bool:
+    """Wait for the event, at most so long; true when it came."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+    return event.is_set()
+
+
+async def every(
+    seconds: float, step: Callable[[], Awaitable[None]], *, wake: asyncio.Event, stop: asyncio.Event
+) -> None:
+    """Run `step` until `stop`, each time after `seconds` or when woken, measured from the last end."""
+    while not stop.is_set():
+        await wait_first(wake, seconds)
+        wake.clear()
+        if stop.is_set():
+            return
+        await step()

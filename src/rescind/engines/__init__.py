@@ -1,0 +1,1 @@
+"""One package per store; they know neither each other nor the worker."""

@@ -1,0 +1,47 @@
+"""Cancelling one, many, or all of a kind, and saying what a cancel would do without doing it."""
+
+from typing import Any
+
+from rescind import moves
+from rescind.engine import Selector
+from rescind.engines.sqlite.transaction import Transaction
+from rescind.errors import JobNotFoundError, RescindError
+from rescind.job import CancelOutcome, CancelRequest, CancelResult, Job
+
+
+def cancel(
+    tx: Transaction, selector: Selector, request: CancelRequest, limit: int, after: str, dry_run: bool
+) -> list[CancelResult]:
+    if selector.ids is not None:
+        found = [(job_id, tx.find(job_id)) for job_id in selector.ids]
+    else:
+        found = [(job.id, job) for job in _matching(tx, selector, limit, after)]
+    return [_cancel(tx, job_id, job, request, dry_run) for job_id, job in found]
+
+
+def _cancel(
+    tx: Transaction, job_id: str, job: Job | None, request: CancelRequest, dry_run: bool
+) -> CancelResult:
+    if job is None:
+        return CancelResult(job_id, CancelOutcome.NOT_FOUND, False, None, JobNotFoundError(job_id))
+    try:
+        move = moves.cancel(job, request, tx.now, tx.policy(job.need))
+    except RescindError as problem:
+        return CancelResult(job_id, CancelOutcome.INVALID_STATUS, False, job, problem)
+    if not dry_run:
+        tx.apply(move)
+    outcome = CancelOutcome.SUCCESS if move.changed else CancelOutcome.ALREADY_CANCELLED
+    return CancelResult(job_id, outcome, move.changed, move.job)
+
+
+def _matching(tx: Transaction, selector: Selector, limit: int, after: str) -> list[Job]:
+    """Unfinished jobs of a need or an owner that nobody has cancelled yet, in the order of their ids."""
+    where = ["outcome IS NULL", "cancel_requested_at IS NULL", "id > ?"]
+    parameters: list[Any] = [after]
+    for column, value in (("need", selector.need), ("owner", selector.owner)):
+        if value is not None:
+            where.append(f"{column} = ?")
+            parameters.append(value)
+    if not selector.running:
+        where.append("stage != 'leased'")
+    return tx.jobs(f"{' AND '.join(where)} ORDER BY id LIMIT ?", (*parameters, limit))

@@ -1,0 +1,135 @@
+"""Opening a SQLite file safely: pragmas, schema and version, and sqlite3's errors in our own words."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from rescind.clock import SYSTEM_CLOCK, blocking_sleep
+from rescind.errors import StoreBusy, StoreCorrupt, StoreFull, StoreReadOnly, StoreTooNew, Unavailable
+
+SCHEMA_VERSION: Final = 1
+APPLICATION_ID: Final = 0x7273636E  # "rscn": tells our files from other people's
+BUSY_SECONDS: Final = 30.0
+OLDEST_SQLITE: Final = (3, 37, 0)  # STRICT tables
+
+_KINDS: Final[dict[int, tuple[type[Unavailable], str]]] = {
+    sqlite3.SQLITE_BUSY: (StoreBusy, "is locked by another process; try again"),
+    sqlite3.SQLITE_LOCKED: (StoreBusy, "is locked by another connection; try again"),
+    sqlite3.SQLITE_FULL: (StoreFull, "cannot grow: the disk is full. Free some space and try again"),
+    sqlite3.SQLITE_READONLY: (StoreReadOnly, "cannot be written: check the rights of the file and its directory"),
+    sqlite3.SQLITE_CANTOPEN: (StoreReadOnly, "cannot be opened: check that its directory exists and is writable"),
+    sqlite3.SQLITE_PERM: (StoreReadOnly, "cannot be opened: permission denied"),
+    sqlite3.SQLITE_CORRUPT: (StoreCorrupt, "is damaged. Restore a backup, or try `sqlite3 FILE .recover`"),
+    sqlite3.SQLITE_NOTADB: (StoreCorrupt, "is not a SQLite database"),
+}
+
+
+def connect(path: str) -> sqlite3.Connection:
+    """A connection set up for durability; its schema is not looked at."""
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        raise Unavailable(f"SQLite {sqlite3.sqlite_version} is too old: rescind needs 3.37 or newer")
+    with translated(path):
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=512)
+        connection.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")  # acknowledged means on disk
+        connection.execute("PRAGMA fullfsync = ON")  # and not in the drive's cache, where macOS leaves it
+        connection.execute("PRAGMA wal_autocheckpoint = 4000")
+        connection.execute("PRAGMA cache_size = -65536")
+        connection.execute("PRAGMA temp_store = MEMORY")
+    return connection
+
+
+def install(connection: sqlite3.Connection, path: str) -> None:
+    """Bring the file to this version's schema, or say why not."""
+    with translated(path):
+        begin(connection, path)
+        try:
+            _check(connection, path)
+            if _pragma(connection, "user_version") == 0:
+                _create(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+
+
+def _check(connection: sqlite3.Connection, path: str) -> None:
+    version = _pragma(connection, "user_version")
+    owner = _pragma(connection, "application_id")
+    if owner != APPLICATION_ID and (owner or version or _has_tables(connection)):
+        raise StoreCorrupt(f"{path} is a SQLite database, but not one of rescind's: choose another file")
+    if version > SCHEMA_VERSION:
+        raise StoreTooNew(
+            f"{path} was written by a newer rescind (schema {version}, this one knows {SCHEMA_VERSION}): "
+            "upgrade rescind"
+        )
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    script = resources.files(__package__).joinpath("schema.sql").read_text()
+    for statement in _statements(script):
+        connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def _statements(script: str) -> Iterator[str]:
+    """One at a time, since `executescript` would commit the transaction first."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def _has_tables(connection: sqlite3.Connection) -> bool:
+    return bool(connection.execute("SELECT EXISTS (SELECT 1 FROM sqlite_master)").fetchone()[0])
+
+
+def begin(connection: sqlite3.Connection, path: str) -> None:
+    """Take the write lock. SQLite's own busy handler soon waits 100 ms at a time; transactions here are
+    short, so asking again after a fraction of one is fairer to everybody."""
+    deadline = SYSTEM_CLOCK.monotonic() + BUSY_SECONDS
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as problem:
+                if _primary(problem) != sqlite3.SQLITE_BUSY or SYSTEM_CLOCK.monotonic() > deadline:
+                    raise
+            blocking_sleep(0.0002 + 0.002 * SYSTEM_CLOCK.random())
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """sqlite3's errors as ours: which file, what is wrong, what to do."""
+    try:
+        yield
+    except sqlite3.Error as problem:
+        kind, words = _KINDS.get(_primary(problem), (Unavailable, f"could not be used: {problem}"))
+        raise kind(f"{path} {words}") from problem
+
+
+def _primary(problem: sqlite3.Error) -> int:
+    """The error code without its extension; 0 when sqlite3 gave none."""
+    return getattr(problem, "sqlite_errorcode", 0) & 0xFF
+
+
+def prepare_directory(path: str) -> None:
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise StoreReadOnly(f"{path} cannot be created: {problem.strerror}") from problem

@@ -1,0 +1,228 @@
+"""The SQLite engine: each method is one piece of work, done in the writing or the reading thread."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+import msgspec
+
+from rescind import moves
+from rescind.clock import SYSTEM_CLOCK, Clock, wait_first
+from rescind.engine import (
+    Amendment,
+    Beat,
+    Claim,
+    Document,
+    Filter,
+    Hint,
+    Page,
+    Selector,
+    Settled,
+    Swept,
+    WorkerInfo,
+)
+from rescind.engines.sqlite import cancel as cancelling
+from rescind.engines.sqlite import connection as connections
+from rescind.engines.sqlite import feed, ledger, read, submit, sweep, work
+from rescind.engines.sqlite.committer import Committer
+from rescind.engines.sqlite.rows import moment, to_json
+from rescind.engines.sqlite.transaction import POLICIES, Transaction
+from rescind.errors import DocumentConflict, InvalidInput, JobNotFoundError, Unavailable
+from rescind.job import CancelRequest, CancelResult, Event, Job
+from rescind.lease import Report, Settlement
+from rescind.policy import Account, Policy
+from rescind.spec import JobSpec
+from rescind.state import State
+
+T = TypeVar("T")
+MEMORY = ":memory:"
+
+
+class SQLiteEngine:
+    """One engine belongs to one event loop; any number of engines and processes may share a file."""
+
+    def __init__(self, path: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        if not path:
+            raise InvalidInput("a SQLite URL needs a path: sqlite:///absolute/path.db or sqlite://:memory:")
+        self.path = path
+        self.clock = clock
+        self._committer: Committer | None = None
+        self._reading: sqlite3.Connection | None = None
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="rescind-sqlite-reader")
+        self._listeners: set[asyncio.Event] = set()
+
+    async def install(self) -> None:
+        if self._committer is None:
+            await asyncio.get_running_loop().run_in_executor(self._reader, self._open)
+
+    def _open(self) -> None:
+        if self.path != MEMORY:
+            connections.prepare_directory(self.path)
+        writing = connections.connect(self.path)
+        try:
+            connections.install(writing, self.path)
+            if self.path != MEMORY:
+                self._reading = connections.connect(self.path)
+        except BaseException:
+            writing.close()
+            raise
+        self._committer = Committer(writing, self.path, self.clock)
+
+    async def close(self) -> None:
+        committer, self._committer = self._committer, None
+        if committer is not None:
+            await asyncio.to_thread(committer.close)
+        self._reader.shutdown()
+        if self._reading is not None:
+            self._reading.close()
+        self._wake()
+
+    # The two ways in
+
+    async def _write(self, work: Callable[[Transaction], T]) -> T:
+        result = await self._opened().run(work)
+        self._wake()
+        return result
+
+    async def _read(self, look: Callable[[sqlite3.Connection, datetime], T]) -> T:
+        if self._reading is None:  # in memory there is one connection, and its thread owns it
+            return await self._opened().run(lambda tx: look(tx.connection, tx.now))
+        return await asyncio.get_running_loop().run_in_executor(self._reader, self._look, look)
+
+    def _look(self, look: Callable[[sqlite3.Connection, datetime], T]) -> T:
+        assert self._reading is not None
+        with connections.translated(self.path):
+            return look(self._reading, self.clock.now())
+
+    def _opened(self) -> Committer:
+        if self._committer is None:
+            raise Unavailable(f"{self.path} is not open: call install() first")
+        return self._committer
+
+    def _wake(self) -> None:
+        for listener in self._listeners:
+            listener.set()
+
+    # The protocol
+
+    async def submit(self, specs: Sequence[JobSpec]) -> Sequence[Job]:
+        return await self._write(lambda tx: submit.submit(tx, specs))
+
+    async def claim(self, claim: Claim) -> Sequence[Job]:
+        """A look first: a worker that finds nothing costs no write."""
+        question = {"now": moment(self.clock.now()), "needs": to_json(claim.needs)}
+        if not await self._read(lambda db, _: db.execute(work.CLAIMABLE, question).fetchone()[0]):
+            return []
+        return await self._write(lambda tx: work.claim(tx, claim))
+
+    async def settle(self, settlements: Sequence[Settlement], claim: Claim | None = None) -> Settled:
+        if not settlements:
+            return Settled([], await self.claim(claim) if claim else [])
+        return await self._write(lambda tx: work.settle(tx, settlements, claim))
+
+    async def extend(self, worker: WorkerInfo, reports: Sequence[Report], lease_seconds: float) -> Sequence[Beat]:
+        return await self._write(lambda tx: work.extend(tx, worker, reports, lease_seconds))
+
+    async def cancel(
+        self, selector: Selector, request: CancelRequest, *, limit: int, after: str = "", dry_run: bool = False
+    ) -> Sequence[CancelResult]:
+        return await self._write(lambda tx: cancelling.cancel(tx, selector, request, limit, after, dry_run))
+
+    async def amend(self, job_id: str, amendment: Amendment) -> Job:
+        return await self._write(lambda tx: _amend(tx, job_id, amendment))
+
+    async def sweep(self, *, limit: int, retention: timedelta) -> Swept:
+        return await self._write(lambda tx: sweep.sweep(tx, limit, retention))
+
+    async def get(self, ids: Sequence[str]) -> Sequence[Job | None]:
+        return await self._read(lambda db, now: read.get(db, ids, now))
+
+    async def list(self, filter: Filter, *, limit: int, after: str | None = None) -> Page:
+        return await self._read(lambda db, now: read.jobs_page(db, filter, limit, after, now))
+
+    async def count(self, filter: Filter) -> dict[str, dict[State, int]]:
+        return await self._read(lambda db, now: read.count(db, filter, now))
+
+    async def history(self, job_id: str) -> Sequence[Event]:
+        events = await self._read(lambda db, _: read.history(db, job_id))
+        if not events:
+            raise JobNotFoundError(job_id)
+        return events
+
+    async def changes(self, after: int, limit: int) -> Sequence[Event]:
+        return await self._read(lambda db, _: read.changes(db, after, limit))
+
+    async def account(self, owner: str) -> Account:
+        return await self._read(lambda db, now: ledger.account(Transaction(db, now), owner))
+
+    async def credit(self, owner: str, amount: int, *, by: str, key: str | None = None) -> Account:
+        return await self._write(lambda tx: ledger.credit(tx, owner, amount, by, key))
+
+    async def workers(self) -> Sequence[WorkerInfo]:
+        return await self._read(lambda db, _: read.workers(db))
+
+    async def document(self, name: str, change: Document | None = None) -> Document:
+        if change is None:
+            return await self._read(lambda db, _: read.document(db, name))
+        return await self._write(lambda tx: _replace(tx, name, change))
+
+    async def listen(self, needs: Sequence[str]) -> AsyncIterator[Hint]:
+        """Woken at once by this engine's own writes; others' are noticed within one poll."""
+        changed = asyncio.Event()
+        self._listeners.add(changed)
+        try:
+            last = feed.Look([], await self._read(lambda db, _: feed.start(db)), None)
+            while self._committer is not None:
+                last = await self._next_look(needs, last, changed)
+                for hint in last.hints:
+                    yield hint
+        finally:
+            self._listeners.discard(changed)
+
+    async def _next_look(self, needs: Sequence[str], last: feed.Look, changed: asyncio.Event) -> feed.Look:
+        await self._until_changed(last, changed)
+        changed.clear()
+        if self._committer is None:
+            return feed.Look([], last.cursor, None)
+        return await self._read(lambda db, now: feed.look(db, needs, last.cursor, now))
+
+    async def _until_changed(self, last: feed.Look, changed: asyncio.Event) -> None:
+        before = self._data_version()
+        busy_until = self.clock.monotonic() + feed.BUSY_FOR_SECONDS
+        while self._committer is not None:
+            busy = self.clock.monotonic() < busy_until
+            pause = feed.BUSY_POLL_SECONDS if busy else feed.IDLE_POLL_SECONDS
+            if await wait_first(changed, pause) or last.is_due(self.clock.now()):
+                return
+            if self._data_version() != before:
+                return
+
+    def _data_version(self) -> int:
+        return feed.data_version(self._reading) if self._reading else 0
+
+
+def _amend(tx: Transaction, job_id: str, amendment: Amendment) -> Job:
+    job = tx.get(job_id)
+    if amendment.to is None:
+        output = amendment.output or b"null"
+        move = moves.complete_unheld(job, amendment.by, output, tx.now, tx.policy(job.need))
+        return tx.apply(move)
+    after = tx.apply(moves.reschedule_unheld(job, amendment.by, amendment.to, tx.now))
+    tx.execute("DELETE FROM waiters WHERE dependent = ?", (job_id,))
+    tx.refuse_cycle(job_id, after.wait_for)
+    return submit.await_dependencies(tx, after)
+
+
+def _replace(tx: Transaction, name: str, change: Document) -> Document:
+    if name == POLICIES:
+        msgspec.convert(change.body, dict[str, Policy])  # a bad policy must not get in
+    if read.document(tx.connection, name).revision != change.revision:
+        raise DocumentConflict(name, change.revision)
+    tx.execute(
+        "INSERT OR REPLACE INTO documents (name, revision, body) VALUES (?, ?, ?)",
+        (name, change.revision + 1, to_json(change.body)),
+    )
+    return Document(name, change.revision + 1, change.body)

@@ -1,0 +1,87 @@
+"""The sweep: what time alone has decided, moved in bounded steps that many may take at once."""
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+from rescind import moves
+from rescind.engine import Swept
+from rescind.engines.sqlite.rows import moment
+from rescind.engines.sqlite.transaction import Transaction
+from rescind.engines.sqlite.work import wake
+from rescind.job import Job
+from rescind.moves import Move
+from rescind.policy import activation_is_late
+
+_log = logging.getLogger(__name__)
+_IDEMPOTENCY_KEPT = timedelta(days=30)
+_WORKER_FORGOTTEN = timedelta(days=1)
+
+
+def sweep(tx: Transaction, limit: int, retention: timedelta) -> Swept:
+    lapsed = wake(tx, limit)
+    timed_out = _time_out(tx, limit)
+    archived = _archive(tx, limit)
+    purged = _purge(tx, limit, retention)
+    _forget(tx, limit)
+    return Swept(lapsed, archived, timed_out, purged, more=max(lapsed, timed_out, archived, purged) >= limit)
+
+
+def _time_out(tx: Transaction, limit: int) -> int:
+    """Jobs never started within their need's activation timeout, by the index that claims use."""
+    count = 0
+    for need, policy in tx.policies().items():
+        if policy.activation_timeout_seconds is None:
+            continue
+        ready = tx.jobs(
+            "stage IN ('ready', 'parked') AND need = ? AND outcome IS NULL AND attempt = 0 AND submitted_at < ? "
+            "AND available_at < ? LIMIT ?",
+            (need, *[moment(tx.now - timedelta(seconds=policy.activation_timeout_seconds))] * 2, limit),
+        )
+        late = [job for job in ready if activation_is_late(job, policy, tx.now)]
+        count += _each(tx, late, lambda job, policy=policy: moves.time_out(job, tx.now, policy))  # type: ignore[misc]
+    return count
+
+
+def _archive(tx: Transaction, limit: int) -> int:
+    """Cancelled jobs go to rest and release their dependents. Those cancelled with them follow in the
+    same sweep, generation by generation."""
+    count = 0
+    while count < limit:
+        cancelled = tx.jobs("stage = 'cancelled' ORDER BY seq LIMIT ?", (limit - count,))
+        moved = _each(tx, cancelled, lambda job: moves.archive(job, tx.now))
+        count += moved
+        if not moved:
+            break
+    return count
+
+
+def _purge(tx: Transaction, limit: int, retention: timedelta) -> int:
+    old = tx.jobs(
+        "stage = 'done' AND purged_at IS NULL AND finished_at <= ? ORDER BY finished_at LIMIT ?",
+        (moment(tx.now - retention), limit),
+    )
+    return _each(tx, old, lambda job: moves.purge(job, tx.now))
+
+
+def _forget(tx: Transaction, limit: int) -> None:
+    expired = tx.jobs(
+        "idempotency_key IS NOT NULL AND submitted_at < ? LIMIT ?", (moment(tx.now - _IDEMPOTENCY_KEPT), limit)
+    )
+    _each(tx, expired, lambda job: moves.forget_key(job, tx.now))
+    tx.execute("DELETE FROM workers WHERE seen_at < ?", (moment(tx.now - _WORKER_FORGOTTEN),))
+
+
+def _each(tx: Transaction, jobs: list[Job], move: Callable[[Job], Move]) -> int:
+    """Move them one by one: a job that cannot be moved is logged and never stops the rest."""
+    count = 0
+    for job in jobs:
+        tx.execute("SAVEPOINT job")
+        try:
+            tx.apply(move(job))
+            count += 1
+        except Exception:
+            tx.execute("ROLLBACK TO job")
+            _log.exception("sweep could not move job %s", job.id)
+        tx.execute("RELEASE job")
+    return count

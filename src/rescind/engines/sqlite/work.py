@@ -1,0 +1,135 @@
+"""A worker's side: claim, extend, settle."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from rescind import moves
+from rescind.clock import new_secret
+from rescind.engine import Beat, Claim, Settled, WorkerInfo
+from rescind.engines.sqlite import singleton
+from rescind.engines.sqlite.rows import SELECTED, job_from_row, moment, to_json
+from rescind.engines.sqlite.submit import await_dependencies
+from rescind.engines.sqlite.transaction import Transaction
+from rescind.errors import JobNotFoundError, NotAvailable, RescindError
+from rescind.job import Job
+from rescind.lease import Report, Reschedule, Settlement
+
+_WAKE_LIMIT: Final = 500  # jobs that a single claim brings back from the clock's hands
+
+_CANDIDATES: Final = f"""
+    SELECT * FROM (
+        SELECT {SELECTED} FROM jobs WHERE stage = 'ready' AND need = ?
+        ORDER BY priority DESC, available_at, seq LIMIT ?
+    )"""
+
+
+def claim(tx: Transaction, request: Claim) -> list[Job]:
+    """Lease the most urgent jobs of these needs; the cost depends on how many are taken, not on how many wait."""
+    wake(tx, _WAKE_LIMIT)
+    claimed = []
+    for job in _candidates(tx, request):
+        try:
+            move = moves.claim(job, request.worker, new_secret(), request.lease_seconds, tx.now)
+        except NotAvailable:  # the clock was set back since it became ready
+            continue
+        claimed.append(tx.apply(move))
+    return claimed
+
+
+def _candidates(tx: Transaction, request: Claim) -> list[Job]:
+    """The best of each need by its index, then the best of those."""
+    rows = [
+        row
+        for need in request.needs
+        for row in tx.execute(_CANDIDATES, (need, request.limit)).fetchall()
+    ]
+    jobs = [job_from_row(row, tx.now) for row in rows]
+    if len(request.needs) > 1:
+        jobs.sort(key=lambda job: (-job.priority, job.available_at))
+    return jobs[: request.limit]
+
+
+def wake(tx: Transaction, limit: int) -> int:
+    """Bring the indexes up to the clock: due jobs become ready, lapsed leases end, held keys come free."""
+    now = moment(tx.now)
+    lapsed = tx.jobs("stage = 'leased' AND lease_expires_at <= ? ORDER BY lease_expires_at LIMIT ?", (now, limit))
+    for job in lapsed:
+        tx.apply(moves.lapse(job, tx.now, tx.policy(job.need)))
+    singleton.free_expired(tx)
+    due = tx.execute(
+        "SELECT seq, singleton_key FROM jobs WHERE stage = 'future' AND available_at <= ? "
+        "ORDER BY available_at LIMIT ?",
+        (now, limit),
+    ).fetchall()
+    for seq, key in due:
+        tx.execute("UPDATE jobs SET stage = ? WHERE seq = ?", ("ready" if key is None else "parked", seq))
+        if key is not None:
+            singleton.elect(tx, key)
+    return len(lapsed)
+
+
+CLAIMABLE: Final = """
+    SELECT EXISTS (SELECT 1 FROM jobs WHERE stage = 'future' AND available_at <= :now)
+        OR EXISTS (SELECT 1 FROM jobs WHERE stage = 'leased' AND lease_expires_at <= :now)
+        OR EXISTS (SELECT 1 FROM singleton_holds WHERE until <= :now)
+        OR EXISTS (SELECT 1 FROM json_each(:needs) n CROSS JOIN jobs j
+                   WHERE j.stage = 'ready' AND j.need = n.value)"""
+"""May a claim find something? Cheap and without a write, for workers that ask again and again."""
+
+
+def settle(tx: Transaction, settlements: Sequence[Settlement], request: Claim | None) -> Settled:
+    answers = [_answer(tx, settlement) for settlement in settlements]
+    return Settled(answers, claim(tx, request) if request else [])
+
+
+def _answer(tx: Transaction, settlement: Settlement) -> Job | RescindError:
+    """One settlement in a savepoint of its own: a refusal undoes only itself."""
+    tx.execute("SAVEPOINT settlement")
+    try:
+        answer: Job | RescindError = _settle(tx, settlement)
+    except RescindError as problem:
+        tx.execute("ROLLBACK TO settlement")
+        # Refused or not, the handler has ended: what its fenced lease still held is free.
+        singleton.stopped(tx, settlement.lease.lease_id)
+        answer = problem
+    tx.execute("RELEASE settlement")
+    return answer
+
+
+def _settle(tx: Transaction, settlement: Settlement) -> Job:
+    job = tx.get(settlement.lease.job_id)
+    after = tx.apply(moves.settle(job, settlement, tx.now, tx.policy(job.need)))
+    if isinstance(settlement, Reschedule) and after.wait_for:
+        tx.refuse_cycle(after.id, after.wait_for)
+        after = await_dependencies(tx, after)
+    return after
+
+
+def extend(
+    tx: Transaction, worker: WorkerInfo, reports: Sequence[Report], lease_seconds: float
+) -> list[Beat]:
+    tx.execute(
+        "INSERT OR REPLACE INTO workers (id, needs, slots, host, pid, started_at, seen_at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            worker.id,
+            to_json(worker.needs),
+            worker.slots,
+            worker.host,
+            worker.pid,
+            moment(worker.started_at),
+            moment(tx.now),
+        ),
+    )
+    return [_beat(tx, report, lease_seconds) for report in reports]
+
+
+def _beat(tx: Transaction, report: Report, lease_seconds: float) -> Beat:
+    job_id = report.lease.job_id
+    job = tx.find(job_id)
+    if job is None:
+        return Beat(job_id, None, JobNotFoundError(job_id))
+    try:
+        return Beat(job_id, tx.apply(moves.extend(job, report, lease_seconds, tx.now)))
+    except RescindError as problem:
+        return Beat(job_id, job, problem)

@@ -1,0 +1,354 @@
+"""The queue as producers and operators hold it: submit, look, wait, cancel."""
+
+import asyncio
+import getpass
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Unpack
+from urllib.parse import urlencode
+
+import msgspec
+
+from rescind import payload, settings, telemetry
+from rescind.clock import SYSTEM_CLOCK, Clock, new_id
+from rescind.engine import Amendment, Engine, Filter, Page, Selector, Swept, WorkerInfo, open_engine
+from rescind.errors import InvalidInput, JobNotFoundError
+from rescind.job import CancelAnswer, CancelRequest, CancelResult, Event, Job
+from rescind.lease import Target
+from rescind.policy import Account
+from rescind.settings import Settings
+from rescind.spec import (
+    JobSpec,
+    SubmitOptions,
+    check_moment,
+    check_need,
+    check_reason,
+    check_text,
+    check_wait_for,
+    spec,
+)
+from rescind.state import FINAL_STATES, STATUS_OF, State, TaskStatus
+from rescind.sweeper import sweep_all
+
+_BULK: Final = 1000  # jobs per engine call of a bulk operation
+_WAIT_SECONDS: Final = (0.005, 0.25)  # the first and the longest pause between two looks
+
+
+class Queue:
+    """Hold one per process. `by` names the actor of what you do, unless a call says otherwise."""
+
+    def __init__(self, engine: Engine, settings: Settings, *, by: str | None = None) -> None:
+        self.engine = engine
+        self.settings = settings
+        self.by = check_text(by or f"user:{_login()}", "by")
+
+    async def close(self) -> None:
+        await self.engine.close()
+
+    async def __aenter__(self) -> "Queue":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # Submitting
+
+    def spec(self, need: str, input: Any = None, **options: Unpack[SubmitOptions]) -> JobSpec:
+        """A checked job that is not submitted yet, for `submit_many`."""
+        named: dict[str, Any] = {
+            **options,
+            "id": options.get("id") or new_id(self.engine.clock),
+            "by": options.get("by") or self.by,
+        }
+        return spec(need, input, payload_limit_bytes=self.settings.payload_limit_bytes, **named)
+
+    async def submit(self, need: str, input: Any = None, **options: Unpack[SubmitOptions]) -> Job:
+        """Ask for work; `SubmitOptions` says what can be added. When this returns the job is on disk."""
+        return (await self._submit([self.spec(need, input, **options)]))[0]
+
+    async def submit_many(self, jobs: Iterable[JobSpec | Mapping[str, Any]]) -> Sequence[Job]:
+        """Submit all or none, in one step. Each is a `spec()`, or a mapping of `submit`'s arguments."""
+        return await self._submit([each if isinstance(each, JobSpec) else self._from_mapping(each) for each in jobs])
+
+    async def _submit(self, specs: Sequence[JobSpec]) -> Sequence[Job]:
+        jobs = await self.engine.submit(specs)
+        for job in jobs:
+            telemetry.SUBMITTED.labels(job.need).inc()
+        return jobs
+
+    def _from_mapping(self, fields: Mapping[str, Any]) -> JobSpec:
+        try:
+            return self.spec(**fields)
+        except TypeError as problem:
+            raise InvalidInput(f"not the arguments of a submit: {problem}") from problem
+
+    # Looking
+
+    async def get(self, job_id: str) -> Job:
+        job = (await self.engine.get([job_id]))[0]
+        if job is None:
+            raise JobNotFoundError(job_id)
+        return job
+
+    async def list(
+        self,
+        *,
+        need: str | None = None,
+        owner: str | None = None,
+        status: TaskStatus | str | None = None,
+        limit: int = 50,
+        after: str | None = None,
+    ) -> Page:
+        """Jobs, newest first; pass a page's `next` as `after` for the one behind it."""
+        if not 1 <= limit <= _BULK:
+            raise InvalidInput(f"limit must be from 1 to {_BULK}, not {limit}")
+        return await self.engine.list(_filter(need, owner, status), limit=limit, after=after)
+
+    async def count(
+        self, *, need: str | None = None, owner: str | None = None, status: TaskStatus | str | None = None
+    ) -> int:
+        counts = await self.engine.count(_filter(need, owner, status))
+        return sum(number for states in counts.values() for number in states.values())
+
+    async def stats(self) -> Mapping[str, Mapping[State, int]]:
+        """How many jobs each need has in each state."""
+        return await self.engine.count(Filter())
+
+    async def history(self, job_id: str) -> Sequence[Event]:
+        """Every move of a job: what, when, who, why."""
+        return await self.engine.history(job_id)
+
+    async def wait(self, job_id: str, timeout: float | None = None) -> Job:
+        """Wait until a job has ended; TimeoutError when it has not in time."""
+        async with asyncio.timeout(timeout):
+            pause, longest = _WAIT_SECONDS
+            while (job := await self.get(job_id)).state not in FINAL_STATES:
+                await self.engine.clock.sleep(pause)
+                pause = min(pause * 1.5, longest)
+            return job
+
+    async def workers(self) -> Sequence[WorkerInfo]:
+        return await self.engine.workers()
+
+    # Cancelling
+
+    async def cancel(
+        self, job_id: str, reason: str | None = None, *, by: str | None = None, force: bool = False
+    ) -> CancelAnswer:
+        """Take a job back. Waiting: it is cancelled now. Running: it is asked to stop, and will not run
+        again whatever it says; `force` ends it here and now. The answer is the job as it stands, and
+        `changed` says whether it was this call that did it."""
+        return await self._cancel_one(job_id, self._request(reason, by, force))
+
+    async def request_cancellation(
+        self, job_id: str, reason: str | None = None, *, by: str | None = None
+    ) -> CancelAnswer:
+        """As `cancel`, for a job that runs; one that waits is refused."""
+        request = msgspec.structs.replace(self._request(reason, by, False), running_only=True)
+        return await self._cancel_one(job_id, request)
+
+    async def cancel_many(
+        self, ids: Iterable[str], reason: str | None = None, *, by: str | None = None, force: bool = False
+    ) -> dict[str, CancelResult]:
+        """One answer per id; none is raised."""
+        request = self._request(reason, by, force)
+        wanted = tuple(dict.fromkeys(ids))
+        groups = [wanted[start : start + _BULK] for start in range(0, len(wanted), _BULK)]
+        answers = await asyncio.gather(*(self._cancel(Selector(ids=group), request, "", False) for group in groups))
+        return {result.id: result for group in answers for result in group}
+
+    async def cancel_by_type(
+        self,
+        need: str,
+        reason: str | None = None,
+        *,
+        by: str | None = None,
+        force: bool = False,
+        running: bool = False,
+        dry_run: bool = False,
+    ) -> int:
+        """Cancel every waiting job of a need (`running`: those that run, too) and say how many."""
+        selector = Selector(need=check_need(need), running=running)
+        return await self._count_cancelled(selector, self._request(reason, by, force), dry_run)
+
+    async def cancel_by_owner(
+        self,
+        owner: str,
+        reason: str | None = None,
+        *,
+        by: str | None = None,
+        force: bool = False,
+        running: bool = False,
+        dry_run: bool = False,
+    ) -> int:
+        selector = Selector(owner=check_text(owner, "owner"), running=running)
+        return await self._count_cancelled(selector, self._request(reason, by, force), dry_run)
+
+    async def cancel_matching(
+        self,
+        selector: Selector,
+        reason: str | None = None,
+        *,
+        by: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> AsyncIterator[Sequence[CancelResult]]:
+        """The bulk cancels step by step: stop iterating and what is not done yet stays untouched."""
+        async for group in self._cancel_all(selector, self._request(reason, by, force), dry_run):
+            yield group
+
+    async def _cancel_all(
+        self, selector: Selector, request: CancelRequest, dry_run: bool
+    ) -> AsyncIterator[Sequence[CancelResult]]:
+        if selector.ids is None and selector.need is None and selector.owner is None:
+            raise InvalidInput("say which jobs to cancel: by ids, by need or by owner")
+        after = ""
+        while group := await self._cancel(selector, request, after, dry_run):
+            yield group
+            if selector.ids is not None or len(group) < _BULK:
+                return
+            after = group[-1].id
+
+    async def _count_cancelled(self, selector: Selector, request: CancelRequest, dry_run: bool) -> int:
+        groups = self._cancel_all(selector, request, dry_run)
+        return sum([sum(result.changed for result in group) async for group in groups])
+
+    async def _cancel_one(self, job_id: str, request: CancelRequest) -> CancelAnswer:
+        (result,) = await self._cancel(Selector(ids=(job_id,)), request, "", False)
+        if result.error is not None:
+            raise result.error
+        assert result.job is not None
+        return CancelAnswer(**msgspec.structs.asdict(result.job), changed=result.changed)
+
+    async def _cancel(
+        self, selector: Selector, request: CancelRequest, after: str, dry_run: bool
+    ) -> Sequence[CancelResult]:
+        results = await self.engine.cancel(selector, request, limit=_BULK, after=after, dry_run=dry_run)
+        if not dry_run:
+            for result in results:
+                _count(result)
+        return results
+
+    def _request(self, reason: str | None, by: str | None, force: bool) -> CancelRequest:
+        return CancelRequest(by=check_text(by or self.by, "by"), reason=check_reason(reason), force=force)
+
+    # Without a lease
+
+    async def complete_unheld(self, job_id: str, output: Any = None, *, by: str | None = None) -> Job:
+        """Declare a job done that nobody is working on."""
+        body = payload.encode(output, "output", self.settings.payload_limit_bytes)
+        return await self.engine.amend(job_id, Amendment(by=check_text(by or self.by, "by"), output=body))
+
+    async def reschedule_unheld(
+        self,
+        job_id: str,
+        need: str,
+        *,
+        wait_for: Sequence[str] = (),
+        singleton_key: str | None = None,
+        available_at: datetime | None = None,
+        by: str | None = None,
+    ) -> Job:
+        """Give a job that nobody is working on other facts: what it needs, what and how long it waits for."""
+        to = Target(
+            need=check_need(need),
+            wait_for=check_wait_for(wait_for),
+            singleton_key=singleton_key,
+            available_at=check_moment(available_at, "available_at"),
+        )
+        return await self.engine.amend(job_id, Amendment(by=check_text(by or self.by, "by"), to=to))
+
+    # Keeping house
+
+    async def sweep(self) -> Swept:
+        """Do at once what the sweepers of the workers do on a schedule."""
+        return await sweep_all(self.engine, self.settings.retention)
+
+    async def account(self, owner: str) -> Account:
+        return await self.engine.account(check_text(owner, "owner"))
+
+    async def credit(
+        self, owner: str, amount: int, *, by: str | None = None, key: str | None = None
+    ) -> Account:
+        """Add tokens to an owner's account; the same `key` again adds nothing."""
+        if isinstance(amount, bool) or not isinstance(amount, int) or not 0 < amount <= 2**53:
+            raise InvalidInput(f"amount must be a whole number above 0, not {amount!r}")
+        return await self.engine.credit(check_text(owner, "owner"), amount, by=by or self.by, key=key)
+
+
+class connect:  # noqa: N801 - reads as the function it stands for
+    """Open a queue: `queue = await connect(...)`, or `async with connect(...) as queue`.
+
+    Give a URL, or `bucket=` for an S3-compatible store; by default `RESCIND_URL`, `rescind.toml`, or one
+    SQLite file in the user's data directory.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        bucket: str | None = None,
+        endpoint: str | None = None,
+        region: str | None = None,
+        by: str | None = None,
+        settings: Settings | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        if url and bucket:
+            raise InvalidInput("give a URL or a bucket, not both")
+        self._url = url or (bucket and _bucket_url(bucket, endpoint, region))
+        self._by = by
+        self._settings = settings
+        self._clock = clock
+
+    def __await__(self) -> Generator[Any, None, Queue]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Queue:
+        self._queue = await self._open()
+        return self._queue
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._queue.close()
+
+    async def _open(self) -> Queue:
+        chosen = self._settings or settings.load()
+        engine = open_engine(self._url or chosen.url or settings.default_url(), clock=self._clock)
+        try:
+            await engine.install()
+        except BaseException:
+            await engine.close()
+            raise
+        return Queue(engine, chosen, by=self._by)
+
+
+def _bucket_url(bucket: str, endpoint: str | None, region: str | None) -> str:
+    options = {name: value for name, value in (("endpoint", endpoint), ("region", region)) if value}
+    return f"s3://{bucket}" + (f"?{urlencode(options)}" if options else "")
+
+
+def _login() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container without a user entry
+        return "unknown"
+
+
+def _filter(need: str | None, owner: str | None, status: TaskStatus | str | None) -> Filter:
+    if status is None:
+        return Filter(need=need, owner=owner)
+    try:
+        wanted = TaskStatus(status)
+    except ValueError:
+        raise InvalidInput(f"no status {status!r}: one of {', '.join(TaskStatus)}") from None
+    if wanted is TaskStatus.Archived:
+        return Filter(need=need, owner=owner, purged=True)
+    states = frozenset(state for state, its in STATUS_OF.items() if its is wanted)
+    return Filter(need=need, owner=owner, states=states, purged=False)
+
+
+def _count(result: CancelResult) -> None:
+    need = result.job.need if result.job else "unknown"
+    telemetry.CANCEL_REQUESTS.labels(need, result.outcome.value).inc()
+    if result.changed and result.job and result.job.state is State.CANCELLED:
+        telemetry.CANCELLED.labels(need).inc()

@@ -1,0 +1,77 @@
+"""Settings: `rescind.toml`, then `RESCIND_*`, then code. Checked at once; a bad value is named and stops us."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from platformdirs import user_data_path
+
+from rescind.errors import InvalidSettings
+from rescind.payload import DEFAULT_LIMIT_BYTES
+
+_Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400 * 365)]
+_MaybeZeroSeconds = Annotated[float, msgspec.Meta(ge=0, le=86_400 * 365)]
+_Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that can be set, with its default. `RESCIND_LEASE_SECONDS=90` sets `lease_seconds`."""
+
+    url: str | None = None  # where the queue lives; None: one SQLite file in the user's data directory
+    concurrency: _Count = 10  # jobs that one worker runs at a time
+    lease_seconds: _Seconds = 60
+    heartbeat_seconds: _Seconds = 15
+    grace_seconds: _MaybeZeroSeconds = 10  # from the request to stop until an exception is raised
+    kill_after_seconds: _MaybeZeroSeconds = 5  # from that until the handler is given up
+    drain_seconds: _MaybeZeroSeconds = 30  # what running handlers get at shutdown
+    sweep_seconds: _Seconds = 60
+    retention_days: Annotated[float, msgspec.Meta(gt=0)] = 30
+    payload_limit_bytes: Annotated[int, msgspec.Meta(ge=1)] = DEFAULT_LIMIT_BYTES
+
+    @property
+    def retention(self) -> timedelta:
+        return timedelta(days=self.retention_days)
+
+    def check_lease(self) -> None:
+        """A cancelling job's lease is not extended, so the whole stop must fit into one."""
+        least = 2 * self.heartbeat_seconds + self.grace_seconds + self.kill_after_seconds
+        if self.lease_seconds < least:
+            raise InvalidSettings(
+                f"lease_seconds is {self.lease_seconds:g}, but must be at least {least:g}: "
+                "2 x heartbeat_seconds + grace_seconds + kill_after_seconds"
+            )
+
+
+def load(environ: Mapping[str, str] = os.environ, **overrides: Any) -> Settings:
+    """The settings in force. `RESCIND_CONFIG` names another file than ./rescind.toml."""
+    values = _from_file(environ.get("RESCIND_CONFIG"))
+    for name in Settings.__struct_fields__:
+        if (text := environ.get(f"RESCIND_{name.upper()}")) is not None:
+            values[name] = text
+    values.update({name: value for name, value in overrides.items() if value is not None})
+    return _convert(values)
+
+
+def _from_file(named: str | None) -> dict[str, Any]:
+    path = Path(named or "rescind.toml")
+    if not named and not path.exists():
+        return {}
+    try:
+        return tomllib.loads(path.read_text())
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise InvalidSettings(f"{path} cannot be read: {problem}") from problem
+
+
+def _convert(values: dict[str, Any]) -> Settings:
+    try:
+        return msgspec.convert(values, Settings, strict=False)
+    except msgspec.ValidationError as problem:
+        raise InvalidSettings(f"bad setting: {problem}") from problem
+
+
+def default_url() -> str:
+    return f"sqlite://{user_data_path('rescind') / 'rescind.db'}"

@@ -1,0 +1,174 @@
+"""A job to be: `spec()` checks everything that can be checked without the store, so engines need not."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, TypedDict
+
+import msgspec
+
+from rescind import payload
+from rescind.errors import InvalidInput
+from rescind.job import OnDependency
+
+NEED_LIMIT_BYTES = 53  # it becomes the tail of a 63-byte NOTIFY channel
+TEXT_LIMIT = 1_000  # reasons, names of actors, keys: what people write about a job
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A job to be submitted, already checked; build it with `spec()`."""
+
+    id: str
+    need: str
+    body: bytes
+    by: str
+    owner: str | None
+    priority: int
+    singleton_key: str | None
+    wait_for: tuple[str, ...]
+    on_dependency_cancelled: OnDependency
+    on_dependency_failed: OnDependency
+    available_at: datetime | None
+    delay_seconds: float
+    max_attempts: int | None
+    idempotency_key: str | None
+    estimate: int | None
+
+    @property
+    def body_hash(self) -> str:
+        """What an idempotent replay must repeat: the work asked for, not the id it got."""
+        return hashlib.sha256(self.need.encode() + b"\0" + self.body).hexdigest()
+
+
+class SubmitOptions(TypedDict, total=False):
+    """What may be said about a job besides its need and input; `spec()` holds the defaults."""
+
+    id: str | None
+    by: str | None
+    owner: str | None
+    priority: int  # higher runs first
+    singleton_key: str | None  # at most one job with this key runs at a time
+    wait_for: Sequence[str]  # ids of jobs that must end first
+    on_dependency_cancelled: OnDependency
+    on_dependency_failed: OnDependency
+    available_at: datetime | None
+    delay_seconds: float  # counted from available_at, or from now
+    max_attempts: int | None  # None: no limit
+    idempotency_key: str | None  # the same key and input again gives the same job
+    estimate: int | None  # tokens to set aside from the owner's account
+
+
+def spec(
+    need: str,
+    input: Any = None,
+    *,
+    id: str,
+    by: str,
+    owner: str | None = None,
+    priority: int = 0,
+    singleton_key: str | None = None,
+    wait_for: Sequence[str] = (),
+    on_dependency_cancelled: OnDependency = "release",
+    on_dependency_failed: OnDependency = "cancel",
+    available_at: datetime | None = None,
+    delay_seconds: float = 0,
+    max_attempts: int | None = 3,
+    idempotency_key: str | None = None,
+    estimate: int | None = None,
+    payload_limit_bytes: int = payload.DEFAULT_LIMIT_BYTES,
+) -> JobSpec:
+    """Check everything that can be checked without the store."""
+    if estimate is not None and owner is None:
+        raise InvalidInput("estimate needs an owner: whose tokens would it reserve?")
+    return JobSpec(
+        id=check_id(id),
+        need=check_need(need),
+        body=payload.encode(input, "input", payload_limit_bytes),
+        by=check_text(by, "by"),
+        owner=_optional(owner, "owner"),
+        priority=_check_integer(priority, "priority", -(2**31), 2**31 - 1),
+        singleton_key=_optional(singleton_key, "singleton_key"),
+        wait_for=check_wait_for(wait_for),
+        on_dependency_cancelled=_check_choice(on_dependency_cancelled, "on_dependency_cancelled"),
+        on_dependency_failed=_check_choice(on_dependency_failed, "on_dependency_failed"),
+        available_at=check_moment(available_at, "available_at"),
+        delay_seconds=check_seconds(delay_seconds, "delay_seconds"),
+        max_attempts=None if max_attempts is None else _check_integer(max_attempts, "max_attempts", 1, 2**31 - 1),
+        idempotency_key=_optional(idempotency_key, "idempotency_key"),
+        estimate=None if estimate is None else _check_integer(estimate, "estimate", 1, 2**53),
+    )
+
+
+def check_id(value: str) -> str:
+    if not isinstance(value, str) or not _ID.fullmatch(value):
+        raise InvalidInput(
+            f"job id {value!r} is not usable: 1 to 128 letters, digits or . _ : @ -, starting with a letter or digit"
+        )
+    return value
+
+
+def check_need(value: str) -> str:
+    check_text(value, "need")
+    if len(value.encode()) > NEED_LIMIT_BYTES:
+        raise InvalidInput(f"need {value!r} is longer than {NEED_LIMIT_BYTES} bytes")
+    return value
+
+
+def check_text(value: str, what: str) -> str:
+    if not isinstance(value, str) or not value.strip() or len(value) > TEXT_LIMIT:
+        raise InvalidInput(f"{what} must be a text of 1 to {TEXT_LIMIT} characters, not {_shorten(value)}")
+    if not value.isprintable():
+        raise InvalidInput(f"{what} must not contain control characters: {_shorten(value)}")
+    return value
+
+
+def check_reason(value: str | None) -> str | None:
+    """Reasons are prose and may be long: they are cut, not refused, so that a cancel never fails for its words."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise InvalidInput(f"reason must be a text, not {_shorten(value)}")
+    return value.encode("utf-8", "replace").decode()[:TEXT_LIMIT]
+
+
+def check_wait_for(ids: Sequence[str]) -> tuple[str, ...]:
+    if not ids:
+        return ()
+    if isinstance(ids, str):
+        raise InvalidInput(f"wait_for must be a list of job ids, not the text {_shorten(ids)}")
+    return tuple(dict.fromkeys(check_id(each) for each in ids))
+
+
+def check_moment(value: datetime | None, what: str) -> datetime | None:
+    if value is not None and (not isinstance(value, datetime) or value.tzinfo is None):
+        raise InvalidInput(f"{what} must be a datetime with a time zone, not {_shorten(value)}")
+    return value.astimezone(UTC) if value else None
+
+
+def check_seconds(value: float, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 10 * 365 * 86_400:
+        raise InvalidInput(f"{what} must be a number of seconds from 0 to ten years, not {_shorten(value)}")
+    return value
+
+
+def _check_integer(value: int, what: str, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidInput(f"{what} must be a whole number from {least} to {most}, not {_shorten(value)}")
+    return value
+
+
+def _check_choice(value: OnDependency, what: str) -> OnDependency:
+    if value not in ("release", "cancel"):
+        raise InvalidInput(f'{what} must be "release" or "cancel", not {_shorten(value)}')
+    return value
+
+
+def _optional(value: str | None, what: str) -> str | None:
+    return None if value is None else check_text(value, what)
+
+
+def _shorten(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

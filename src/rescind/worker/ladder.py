@@ -1,0 +1,136 @@
+"""Stopping a handler: first the flag, after the grace period an exception, in the end without it."""
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from rescind.clock import Clock
+from rescind.job import Job
+from rescind.worker.context import Context
+from rescind.worker.task import Task
+
+
+class Stop(StrEnum):
+    """Why a handler is being stopped."""
+
+    CANCEL = "cancel"
+    TIMEOUT = "timeout"
+    LOST = "lost"  # the lease is gone, so whatever it does cannot count
+    SHUTDOWN = "shutdown"
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How a handler ended: with a value, with an error, or not at all (`abandoned`)."""
+
+    value: Any = None
+    error: BaseException | None = None
+    stop: Stop | None = None
+    interrupted: bool = False  # an exception was raised inside it
+    abandoned: bool = False
+
+
+class Attempt:
+    """One run of a handler, from claim to settlement."""
+
+    def __init__(self, job: Job, task: Task, context: Context, *, clock: Clock, expires: float) -> None:
+        self.job = job
+        self.task = task
+        self.context = context
+        self.expires = expires  # of the lease, by the worker's own monotonic clock
+        self.stop: Stop | None = None
+        self.handler: asyncio.Future[Any] | None = None
+        self._clock = clock
+        self._stopping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def ask_to_stop(self, why: Stop) -> None:
+        """The first reason counts, except that anything outranks a shutdown."""
+        if self.stop is None or self.stop is Stop.SHUTDOWN:
+            self.stop = why
+        if why is not Stop.SHUTDOWN:  # at shutdown nobody asked for the job itself to stop
+            self.context.cancelled.set()
+        if not self._stopping.done():
+            self._stopping.set_result(None)
+
+    async def run(self, grace_seconds: float, kill_after_seconds: float) -> Ending:
+        """Run the handler to whichever end comes; never raises."""
+        self.handler = handler = _start(self.task, self.job, self.context)
+        done, _ = await asyncio.wait(
+            {handler, self._stopping},
+            timeout=self.task.timeout_seconds,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        if handler in done:
+            return self._ended(handler, interrupted=False)
+        if not done:
+            self.ask_to_stop(Stop.TIMEOUT)
+        return await self._climb(handler, grace_seconds, kill_after_seconds)
+
+    async def _climb(
+        self, handler: "asyncio.Future[Any]", grace_seconds: float, kill_after_seconds: float
+    ) -> Ending:
+        if (await asyncio.wait({handler}, timeout=self._grace(grace_seconds, kill_after_seconds)))[0]:
+            return self._ended(handler, interrupted=False)
+        interrupted = self.task.is_async and handler.cancel()
+        if (await asyncio.wait({handler}, timeout=kill_after_seconds))[0]:
+            return self._ended(handler, interrupted=interrupted)
+        return Ending(stop=self.stop, interrupted=interrupted, abandoned=True)
+
+    def _grace(self, grace_seconds: float, kill_after_seconds: float) -> float:
+        """A cancelling job's lease is not extended: the whole stop has to fit into what is left of it."""
+        if self.stop is Stop.SHUTDOWN:
+            return 0.0
+        left = self.expires - self._clock.monotonic() - kill_after_seconds
+        return max(0.0, min(grace_seconds, left))
+
+    def _ended(self, handler: "asyncio.Future[Any]", *, interrupted: bool) -> Ending:
+        if handler.cancelled():
+            return Ending(error=asyncio.CancelledError(), stop=self.stop, interrupted=interrupted)
+        if (error := handler.exception()) is not None:
+            return Ending(error=error, stop=self.stop, interrupted=interrupted)
+        return Ending(value=handler.result(), stop=self.stop, interrupted=interrupted)
+
+
+def _start(task: Task, job: Job, context: Context) -> "asyncio.Future[Any]":
+    arguments = (job.input, context) if task.takes_context else (job.input,)
+    if task.is_async:
+        return asyncio.create_task(task.handler(*arguments), name=f"rescind:{job.id}")
+    return _in_thread(lambda: task.handler(*arguments), name=f"rescind:{job.id}")
+
+
+def _in_thread(call: Callable[[], Any], name: str) -> "asyncio.Future[Any]":
+    """In a daemon thread of its own: one that never ends keeps neither a pool nor the process waiting."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def work() -> None:
+        try:
+            value = context.run(call)
+        except BaseException as problem:
+            _hand_over(loop, future.set_exception, future, _carried(problem))
+        else:
+            _hand_over(loop, future.set_result, future, value)
+
+    context = contextvars.copy_context()
+    threading.Thread(target=work, name=name, daemon=True).start()
+    return future
+
+
+def _carried(problem: BaseException) -> BaseException:
+    """A future refuses StopIteration, which a handler may well raise by mistake."""
+    return RuntimeError(f"handler raised {problem!r}") if isinstance(problem, StopIteration) else problem
+
+
+def _hand_over(
+    loop: asyncio.AbstractEventLoop, deliver: Callable[[Any], None], future: "asyncio.Future[Any]", value: Any
+) -> None:
+    def settle() -> None:
+        if not future.done():
+            deliver(value)
+
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(settle)

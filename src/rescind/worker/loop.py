@@ -1,0 +1,272 @@
+"""A worker at work: take jobs up to the free slots, keep their leases, hear of cancels, drain at the end."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Final
+
+from rescind import telemetry
+from rescind.clock import every, wait_first
+from rescind.engine import Beat, Claim, Engine, WorkerInfo
+from rescind.errors import LeaseLost, RescindError, Unavailable
+from rescind.job import Job
+from rescind.lease import Settlement
+from rescind.settings import Settings
+from rescind.state import State
+from rescind.sweeper import Sweeper
+from rescind.worker.context import Context
+from rescind.worker.ladder import Attempt, Stop
+from rescind.worker.run import decide
+from rescind.worker.task import Task
+
+_log = logging.getLogger("rescind.worker")
+
+_POLL_SECONDS: Final = (0.02, 1.0)  # the first and the longest pause between claims that find nothing
+_REPORT_SECONDS: Final = 0.2  # progress is written at most this often
+_RETRY_SECONDS: Final = 0.5  # the pause after the store could not be reached
+
+
+class Loop:
+    def __init__(
+        self, engine: Engine, settings: Settings, tasks: Mapping[str, Task], info: WorkerInfo, *, sweeps: bool
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._tasks = tasks
+        self._info = info
+        self._clock = engine.clock
+        self._sweeper = (
+            Sweeper(engine, seconds=settings.sweep_seconds, retention=settings.retention) if sweeps else None
+        )
+        self._attempts: dict[str, Attempt] = {}  # by lease id: those whose leases we keep
+        self._outbox: list[Settlement] = []
+        self._busy = 0  # handlers that are running, abandoned ones included
+        self._turn = asyncio.Event()  # there may be something to settle or to claim
+        self._beat_now = asyncio.Event()
+        self._reported = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._never = asyncio.Event()
+
+    def stop(self) -> None:
+        """Take no more work and let what runs end. Asked twice: do not wait for it."""
+        if self._stopping.is_set():
+            self._interrupt()
+        self._stopping.set()
+        self._turn.set()
+
+    async def run(self, *, until_empty: bool) -> None:
+        await self._beat([])
+        async with asyncio.TaskGroup() as group:
+            helpers = [
+                group.create_task(self._keep_leases()),
+                group.create_task(self._pass_on_reports()),
+                group.create_task(self._listen()),
+                group.create_task(self._drain()),
+            ]
+            if self._sweeper:
+                helpers.append(group.create_task(self._sweeper.run(self._never)))
+            try:
+                await self._exchange_until_done(group, until_empty)
+            finally:
+                for helper in helpers:
+                    helper.cancel()
+
+    # Claiming and settling, in one round trip
+
+    async def _exchange_until_done(self, group: asyncio.TaskGroup, until_empty: bool) -> None:
+        pause, longest = _POLL_SECONDS
+        self._turn.set()
+        while not self._is_over():
+            await wait_first(self._turn, pause)
+            self._turn.clear()
+            moved = await self._exchange(group)
+            pause = _POLL_SECONDS[0] if moved else min(pause * 2, longest)
+            if until_empty and not moved and not self._attempts and not self._outbox:
+                self.stop()
+
+    def _is_over(self) -> bool:
+        return self._stopping.is_set() and not self._attempts and not self._outbox
+
+    async def _exchange(self, group: asyncio.TaskGroup) -> bool:
+        """Settle what has ended and fill the free slots; true when anything moved."""
+        settlements, self._outbox = self._outbox, []
+        try:
+            settled = await self._engine.settle(settlements, self._claim())
+        except Unavailable as problem:
+            _log.warning("could not settle or claim, trying again: %s", problem)
+            self._outbox = settlements + self._outbox
+            await self._clock.sleep(_RETRY_SECONDS)
+            return False
+        for settlement, answer in zip(settlements, settled.answers, strict=True):
+            _note(settlement, answer)
+        for job in settled.claimed:
+            self._start(group, job)
+        return bool(settlements or settled.claimed)
+
+    def _claim(self) -> Claim | None:
+        free = self._info.slots - self._busy
+        if free <= 0 or self._stopping.is_set():
+            return None
+        return Claim(
+            worker=self._info.id,
+            needs=self._info.needs,
+            limit=free,
+            lease_seconds=self._settings.lease_seconds,
+        )
+
+    # One job
+
+    def _start(self, group: asyncio.TaskGroup, job: Job) -> None:
+        telemetry.CLAIMED.labels(job.need).inc()
+        loop = asyncio.get_running_loop()
+        context = Context(
+            job,
+            now=self._clock.now,
+            changed=lambda: loop.call_soon_threadsafe(self._reported.set),
+            write=self._write,
+        )
+        expires = self._clock.monotonic() + self._settings.lease_seconds
+        attempt = Attempt(job, self._tasks[job.need], context, clock=self._clock, expires=expires)
+        self._attempts[job.lease.lease_id] = attempt
+        self._busy += 1
+        group.create_task(self._run(attempt))
+
+    async def _run(self, attempt: Attempt) -> None:
+        job, task = attempt.job, attempt.task
+        started = self._clock.monotonic()
+        grace = self._settings.grace_seconds if task.grace_seconds is None else task.grace_seconds
+        ending = await attempt.run(grace, self._settings.kill_after_seconds)
+        telemetry.RUN_SECONDS.labels(job.need).observe(self._clock.monotonic() - started)
+        settlement = decide(
+            job,
+            task,
+            ending,
+            attempt.context,
+            chance=self._clock.random(),
+            payload_limit_bytes=self._settings.payload_limit_bytes,
+        )
+        del self._attempts[job.lease.lease_id]
+        self._outbox.append(settlement)
+        self._turn.set()
+        assert attempt.handler is not None
+        if ending.abandoned:
+            _log.error(
+                "handler of %s ignores its stop: job %s is given up, its slot stays closed until it ends",
+                job.need,
+                job.id,
+            )
+        attempt.handler.add_done_callback(self._free_slot)
+
+    def _free_slot(self, handler: "asyncio.Future[Any]") -> None:
+        self._busy -= 1
+        self._turn.set()
+        if not handler.cancelled():
+            handler.exception()  # an abandoned handler's error has nobody left to hear it
+
+    # Keeping leases
+
+    async def _keep_leases(self) -> None:
+        await every(self._settings.heartbeat_seconds, self._keep, wake=self._beat_now, stop=self._never)
+
+    async def _keep(self) -> None:
+        try:
+            await self._beat(list(self._attempts.values()))
+        except Unavailable as problem:
+            _log.warning("heartbeat failed, trying again: %s", problem)
+            self._give_up_expiring()
+            await self._clock.sleep(_RETRY_SECONDS)
+            self._beat_now.set()
+
+    def _give_up_expiring(self) -> None:
+        """Handlers must not outlive their leases: those that cannot be extended in time are stopped."""
+        ladder = self._settings.grace_seconds + self._settings.kill_after_seconds
+        for attempt in self._attempts.values():
+            if attempt.expires - ladder <= self._clock.monotonic():
+                attempt.ask_to_stop(Stop.LOST)
+
+    async def _pass_on_reports(self) -> None:
+        await every(_REPORT_SECONDS, self._report, wake=self._never, stop=self._never)
+
+    async def _report(self) -> None:
+        await self._reported.wait()
+        self._reported.clear()
+        try:
+            await self._beat([each for each in self._attempts.values() if each.context.dirty])
+        except Unavailable as problem:  # the next heartbeat carries the same
+            _log.warning("could not write progress: %s", problem)
+
+    async def _write(self, context: Context) -> None:
+        attempt = self._attempts.get(context.job.lease.lease_id)
+        if attempt is not None:
+            await self._beat([attempt])
+
+    async def _beat(self, attempts: Sequence[Attempt]) -> None:
+        sent = self._clock.monotonic()
+        reports = [attempt.context.report() for attempt in attempts]
+        beats = await self._engine.extend(self._info, reports, self._settings.lease_seconds)
+        for attempt, beat in zip(attempts, beats, strict=True):
+            self._hear(attempt, beat, sent)
+
+    def _hear(self, attempt: Attempt, beat: Beat, sent: float) -> None:
+        """What the store said of one lease: it goes on, it is to stop, or it is gone."""
+        if beat.error is not None or beat.job is None:
+            telemetry.LEASES_LOST.labels(attempt.job.need).inc()
+            _log.warning("stopping job %s: %s", attempt.job.id, beat.error)
+            attempt.ask_to_stop(Stop.LOST)
+        elif beat.job.cancelling:
+            attempt.ask_to_stop(Stop.CANCEL)
+        else:
+            attempt.expires = sent + self._settings.lease_seconds
+
+    # Hints and the end
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                async with aclosing(self._engine.listen(self._info.needs)) as hints:  # type: ignore[type-var]
+                    async for hint in hints:
+                        self._take_hint(hint.kind, hint.job_ids)
+            except Unavailable as problem:
+                _log.warning("hints stopped, polling meanwhile: %s", problem)
+            await self._clock.sleep(_RETRY_SECONDS)
+
+    def _take_hint(self, kind: str, job_ids: Sequence[str]) -> None:
+        if kind == "work":
+            self._turn.set()
+        elif kind == "sweep" and self._sweeper:
+            self._sweeper.wake()
+        elif kind == "cancel" and not {a.job.id for a in self._attempts.values()}.isdisjoint(job_ids):
+            self._beat_now.set()
+
+    async def _drain(self) -> None:
+        await self._stopping.wait()
+        await self._clock.sleep(self._settings.drain_seconds)
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        for attempt in self._attempts.values():
+            attempt.ask_to_stop(Stop.SHUTDOWN)
+
+
+def _note(settlement: Settlement, answer: Job | RescindError) -> None:
+    """Count what became of a settlement."""
+    job_id = settlement.lease.job_id
+    if isinstance(answer, LeaseLost):
+        _log.info("what job %s ended with no longer counts: %s", job_id, answer)
+    elif isinstance(answer, RescindError):
+        _log.error("job %s could not be settled and will come back: %s", job_id, answer)
+    else:
+        telemetry.SETTLED.labels(answer.need, answer.state.value).inc()
+        _note_cancel(answer)
+
+
+def _note_cancel(job: Job) -> None:
+    receipt = job.receipt
+    if receipt is None or job.state is not State.CANCELLED:
+        return
+    telemetry.CANCELLED.labels(job.need).inc()
+    for stage in ("delivered", "acknowledged", "stopped"):
+        if (at := getattr(receipt, f"{stage}_at")) is not None:
+            seconds = max(0.0, (at - receipt.requested_at).total_seconds())
+            telemetry.CANCEL_SECONDS.labels(job.need, stage).observe(seconds)

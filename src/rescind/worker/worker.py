@@ -1,0 +1,135 @@
+"""The worker as people write it: tasks by need, then `run`."""
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+from rescind.clock import new_secret
+from rescind.engine import WorkerInfo
+from rescind.errors import InvalidInput
+from rescind.queue import Queue, connect
+from rescind.spec import check_text
+from rescind.worker.loop import Loop
+from rescind.worker.retry import Retry
+from rescind.worker.task import Handler, Task, make_task
+
+H = TypeVar("H", bound=Handler)
+
+
+class Worker:
+    """Register handlers with `@worker.task("need")`, then `await worker.run()`.
+
+    Without a queue it opens the default one when it runs. `concurrency` is how many jobs it runs at a time.
+    """
+
+    def __init__(
+        self, queue: Queue | None = None, *, name: str | None = None, concurrency: int | None = None, sweeps: bool = True
+    ) -> None:
+        if concurrency is not None and concurrency < 1:
+            raise InvalidInput(f"concurrency must be at least 1, not {concurrency}")
+        self.queue = queue
+        self.name = check_text(name, "name") if name else f"{socket.gethostname()}-{os.getpid()}-{new_secret()[:6]}"
+        self.tasks: dict[str, Task] = {}
+        self._concurrency = concurrency
+        self._sweeps = sweeps
+        self._loop: Loop | None = None
+        self._stop_asked = False
+
+    def task(
+        self,
+        need: str,
+        *,
+        timeout_seconds: float | None = None,
+        grace_seconds: float | None = None,
+        retry: Retry | None = None,
+    ) -> Callable[[H], H]:
+        """The decorated function serves this need. It takes `(input)` or `(input, context)`; `async def` runs
+        in the event loop, a plain function in a thread."""
+
+        def register(handler: H) -> H:
+            if need in self.tasks:
+                raise InvalidInput(f"need {need!r} has a handler already")
+            self.tasks[need] = make_task(
+                need, handler, timeout_seconds=timeout_seconds, grace_seconds=grace_seconds, retry=retry
+            )
+            return handler
+
+        return register
+
+    async def run(
+        self,
+        queue: Queue | None = None,
+        *,
+        needs: Sequence[str] | None = None,
+        until_empty: bool = False,
+        handle_signals: bool = True,
+    ) -> None:
+        """Work until `stop()`, SIGTERM or SIGINT; `until_empty`: until there is nothing left to do.
+
+        `needs` narrows the worker to some of its tasks.
+        """
+        served = self._served(needs)
+        given = queue or self.queue
+        if given is not None:
+            await self._run(given, served, until_empty, handle_signals)
+        else:
+            async with connect() as opened:
+                await self._run(opened, served, until_empty, handle_signals)
+
+    def stop(self) -> None:
+        """Take no more work, let what runs end, then return from `run`. Call it in the worker's event loop."""
+        self._stop_asked = True
+        if self._loop is not None:
+            self._loop.stop()
+
+    def _served(self, needs: Sequence[str] | None) -> dict[str, Task]:
+        if not self.tasks:
+            raise InvalidInput('this worker serves nothing: register a handler with @worker.task("need")')
+        unknown = [need for need in needs or () if need not in self.tasks]
+        if unknown:
+            raise InvalidInput(f"unknown need {', '.join(unknown)}: this worker serves {', '.join(sorted(self.tasks))}")
+        return {need: self.tasks[need] for need in needs} if needs else self.tasks
+
+    async def _run(
+        self, queue: Queue, served: dict[str, Task], until_empty: bool, handle_signals: bool
+    ) -> None:
+        if self._loop is not None:
+            raise InvalidInput(f"worker {self.name} is running already")
+        queue.settings.check_lease()
+        info = WorkerInfo(
+            id=self.name,
+            needs=tuple(served),
+            slots=self._concurrency or queue.settings.concurrency,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            started_at=queue.engine.clock.now(),
+        )
+        self._loop = Loop(queue.engine, queue.settings, served, info, sweeps=self._sweeps)
+        if self._stop_asked:
+            self._loop.stop()
+        try:
+            with _stopped_by_signals(self.stop if handle_signals else None):
+                await self._loop.run(until_empty=until_empty)
+        finally:
+            self._loop, self._stop_asked = None, False
+
+
+@contextmanager
+def _stopped_by_signals(stop: Callable[[], None] | None) -> Iterator[None]:
+    """SIGTERM and SIGINT mean `stop`; only the main thread may say so."""
+    if stop is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
