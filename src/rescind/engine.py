@@ -142,9 +142,15 @@ class Engine(Protocol):
         """One heartbeat: the worker is alive, its leases go on, and it learns what is to stop."""
 
     async def cancel(
-        self, selector: Selector, request: CancelRequest, *, limit: int, after: str = "", dry_run: bool = False
+        self,
+        selector: Selector,
+        request: CancelRequest,
+        *,
+        limit: int,
+        after: str = "",
+        dry_run: bool = False,
     ) -> Sequence[CancelResult]:
-        """By ids: one answer per id. Else the next `limit` matching jobs whose id is beyond `after`."""
+        """By ids: one answer per id. Else the next `limit` matching jobs, behind the one with id `after`."""
 
     async def amend(self, job_id: str, amendment: Amendment) -> Job: ...
 

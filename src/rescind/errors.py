@@ -114,17 +114,19 @@ class CannotCancelError(WrongState):
 
 class JobCancelled(WrongState):
     def _say(self, job_id: str, verb: str, state: "State", status: "TaskStatus") -> str:
-        return f"job {job_id} is cancelled and cannot be {verb.split('_')[0].removesuffix('e')}ed"
+        done = verb.removesuffix("_unheld").removesuffix("e") + "ed"
+        return f"job {job_id} is cancelled and cannot be {done}"
 
 
 class NotAvailable(WrongState):
     def _say(self, job_id: str, verb: str, state: "State", status: "TaskStatus") -> str:
-        return f"job {job_id} is not available to {verb.split('_')[0]} without a lease: it is {state}"
+        plain = verb.removesuffix("_unheld")
+        return f"job {job_id} is not available to {plain} without a lease: it is {state}"
 
 
 class LeaseLost(WrongState):
     def _say(self, job_id: str, verb: str, state: "State", status: "TaskStatus") -> str:
-        return f"job {job_id} is not held under this lease any more (it is {state}): the {verb} was refused"
+        return f"job {job_id} is no longer held under this lease (it is {state}): {verb} was refused"
 
 
 class CountMismatch(Refused):
@@ -181,5 +183,5 @@ class PermanentError(Exception):
     """Raised by a handler: trying again would not help."""
 
 
-class CancelledByRequest(Exception):  # noqa: N818 - not a failure: the handler obeys
+class CancelledByRequest(Exception):
     """Raised by `context.raise_if_cancelled()`: somebody asked for this job to stop."""

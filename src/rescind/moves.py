@@ -213,9 +213,7 @@ def _fail(job: Job, fail: Fail, now: datetime, used: dict[str, Any], policy: Pol
     return _move(Verb.FAIL, job, now, worker, changes, reason=fail.error)
 
 
-def _reschedule(
-    verb: Verb, job: Job, to: Target, now: datetime, actor: str, changes: dict[str, Any]
-) -> Move:
+def _reschedule(verb: Verb, job: Job, to: Target, now: datetime, actor: str, changes: dict[str, Any]) -> Move:
     changes |= {
         **_NO_LEASE,
         "need": to.need,
@@ -341,10 +339,10 @@ def lapse(job: Job, now: datetime, policy: Policy = NO_POLICY) -> Move:
             "rung": Rung.LAPSED,
         }
         return _finish(Verb.LAPSE, job, Outcome.CANCELLED, now, SWEEP, changes, policy, reason=error)
-    changes = {"failures": job.failures + 1, "last_error": error}
+    counted = {"failures": job.failures + 1, "last_error": error}
     if attempts_used_up(job):
-        return _finish(Verb.LAPSE, job, Outcome.FAILED, now, SWEEP, changes, policy, reason=error)
-    return _move(Verb.LAPSE, job, now, SWEEP, {**_NO_LEASE, **changes}, reason=error)
+        return _finish(Verb.LAPSE, job, Outcome.FAILED, now, SWEEP, counted, policy, reason=error)
+    return _move(Verb.LAPSE, job, now, SWEEP, {**_NO_LEASE, **counted}, reason=error)
 
 
 def time_out(job: Job, now: datetime, policy: Policy) -> Move:

@@ -68,7 +68,9 @@ class Queue:
 
     async def submit_many(self, jobs: Iterable[JobSpec | Mapping[str, Any]]) -> Sequence[Job]:
         """Submit all or none, in one step. Each is a `spec()`, or a mapping of `submit`'s arguments."""
-        return await self._submit([each if isinstance(each, JobSpec) else self._from_mapping(each) for each in jobs])
+        return await self._submit(
+            [each if isinstance(each, JobSpec) else self._from_mapping(each) for each in jobs]
+        )
 
     async def _submit(self, specs: Sequence[JobSpec]) -> Sequence[Job]:
         jobs = await self.engine.submit(specs)
@@ -154,7 +156,9 @@ class Queue:
         request = self._request(reason, by, force)
         wanted = tuple(dict.fromkeys(ids))
         groups = [wanted[start : start + _BULK] for start in range(0, len(wanted), _BULK)]
-        answers = await asyncio.gather(*(self._cancel(Selector(ids=group), request, "", False) for group in groups))
+        answers = await asyncio.gather(
+            *(self._cancel(Selector(ids=group), request, "", False) for group in groups)
+        )
         return {result.id: result for group in answers for result in group}
 
     async def cancel_by_type(

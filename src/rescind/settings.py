@@ -1,4 +1,4 @@
-"""Settings: `rescind.toml`, then `RESCIND_*`, then code. Checked at once; a bad value is named and stops us."""
+"""Settings: `rescind.toml`, then `RESCIND_*`, then code. A bad value is named and stops start-up."""
 
 import os
 import tomllib

@@ -95,7 +95,9 @@ def spec(
         on_dependency_failed=_check_choice(on_dependency_failed, "on_dependency_failed"),
         available_at=check_moment(available_at, "available_at"),
         delay_seconds=check_seconds(delay_seconds, "delay_seconds"),
-        max_attempts=None if max_attempts is None else _check_integer(max_attempts, "max_attempts", 1, 2**31 - 1),
+        max_attempts=None
+        if max_attempts is None
+        else _check_integer(max_attempts, "max_attempts", 1, 2**31 - 1),
         idempotency_key=_optional(idempotency_key, "idempotency_key"),
         estimate=None if estimate is None else _check_integer(estimate, "estimate", 1, 2**53),
     )
@@ -104,7 +106,8 @@ def spec(
 def check_id(value: str) -> str:
     if not isinstance(value, str) or not _ID.fullmatch(value):
         raise InvalidInput(
-            f"job id {value!r} is not usable: 1 to 128 letters, digits or . _ : @ -, starting with a letter or digit"
+            f"job id {_shorten(value)} is not usable: 1 to 128 letters, digits or . _ : @ -, "
+            "starting with a letter or digit"
         )
     return value
 
@@ -125,7 +128,7 @@ def check_text(value: str, what: str) -> str:
 
 
 def check_reason(value: str | None) -> str | None:
-    """Reasons are prose and may be long: they are cut, not refused, so that a cancel never fails for its words."""
+    """Reasons are prose: a long one is cut, not refused, so that no cancel fails for its words."""
     if value is None:
         return None
     if not isinstance(value, str):

@@ -1,14 +1,14 @@
 """The queue for code without an event loop: the same Queue, driven in a background thread.
 
-    queue = rescind.sync.connect()
-    job = queue.submit("resize", {"path": "cat.png"})
-    queue.cancel(job.id, reason="wrong cat")
+queue = rescind.sync.connect()
+job = queue.submit("resize", {"path": "cat.png"})
+queue.cancel(job.id, reason="wrong cat")
 """
 
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from functools import wraps
+from functools import update_wrapper
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from rescind import queue as asynchronous
@@ -39,21 +39,20 @@ def _blocking(
 ) -> Callable[Concatenate["Queue", P], T]:
     """The method of the async queue, as a plain one."""
 
-    @wraps(method)
-    def call(self: "Queue", *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: "Queue", /, *args: P.args, **kwargs: P.kwargs) -> T:
         async def ask() -> T:
             return await method(self.asynchronous, *args, **kwargs)
 
         return self._portal.call(ask())
 
+    update_wrapper(call, method)
     return call
 
 
 def _iterating(
     method: Callable[Concatenate[asynchronous.Queue, P], AsyncIterator[T]],
 ) -> Callable[Concatenate["Queue", P], Iterator[T]]:
-    @wraps(method)
-    def iterate(self: "Queue", *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+    def iterate(self: "Queue", /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         steps = method(self.asynchronous, *args, **kwargs)
 
         async def step() -> tuple[bool, T | None]:
@@ -68,6 +67,7 @@ def _iterating(
                 return
             yield value  # type: ignore[misc]
 
+    update_wrapper(iterate, method)
     return iterate
 
 

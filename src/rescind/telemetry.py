@@ -6,7 +6,9 @@ from prometheus_client import Counter, Histogram
 
 SUBMITTED: Final = Counter("rescind_jobs_submitted", "Jobs accepted", ["need"])
 CLAIMED: Final = Counter("rescind_jobs_claimed", "Attempts started", ["need"])
-SETTLED: Final = Counter("rescind_jobs_settled", "Attempts ended, by the state that followed", ["need", "state"])
+SETTLED: Final = Counter(
+    "rescind_jobs_settled", "Attempts ended, by the state that followed", ["need", "state"]
+)
 LEASES_LOST: Final = Counter("rescind_leases_lost", "Attempts whose lease ended before they did", ["need"])
 RUN_SECONDS: Final = Histogram("rescind_run_seconds", "How long handlers ran", ["need"])
 

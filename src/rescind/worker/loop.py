@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -119,18 +119,21 @@ class Loop:
 
     def _start(self, group: asyncio.TaskGroup, job: Job) -> None:
         telemetry.CLAIMED.labels(job.need).inc()
-        loop = asyncio.get_running_loop()
-        context = Context(
-            job,
-            now=self._clock.now,
-            changed=lambda: loop.call_soon_threadsafe(self._reported.set),
-            write=self._write,
-        )
+        context = Context(job, now=self._clock.now, changed=self._wake_reporter(), write=self._write)
         expires = self._clock.monotonic() + self._settings.lease_seconds
         attempt = Attempt(job, self._tasks[job.need], context, clock=self._clock, expires=expires)
         self._attempts[job.lease.lease_id] = attempt
         self._busy += 1
         group.create_task(self._run(attempt))
+
+    def _wake_reporter(self) -> Callable[[], None]:
+        """Handlers may report from any thread."""
+        loop = asyncio.get_running_loop()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(self._reported.set)
+
+        return wake
 
     async def _run(self, attempt: Attempt) -> None:
         job, task = attempt.job, attempt.task

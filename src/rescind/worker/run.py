@@ -26,13 +26,13 @@ def decide(
     try:
         settlement = _decide(job, task, ending, context, chance, payload_limit_bytes)
     except InvalidInput as problem:  # what it returned cannot be stored; trying again would not help
-        settlement = Fail(lease=job.lease, error=f"handler of {task.need!r} returned: {problem}", retry_seconds=None)
+        settlement = Fail(
+            lease=job.lease, error=f"handler of {task.need!r} returned: {problem}", retry_seconds=None
+        )
     return msgspec.structs.replace(settlement, units=context.units, work_started=context.work_started)
 
 
-def _decide(
-    job: Job, task: Task, ending: Ending, context: Context, chance: float, limit: int
-) -> Settlement:
+def _decide(job: Job, task: Task, ending: Ending, context: Context, chance: float, limit: int) -> Settlement:
     lease = job.lease
     pause = task.retry.delay_seconds(job.failures, chance)
     match ending:

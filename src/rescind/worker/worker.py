@@ -28,12 +28,19 @@ class Worker:
     """
 
     def __init__(
-        self, queue: Queue | None = None, *, name: str | None = None, concurrency: int | None = None, sweeps: bool = True
+        self,
+        queue: Queue | None = None,
+        *,
+        name: str | None = None,
+        concurrency: int | None = None,
+        sweeps: bool = True,
     ) -> None:
         if concurrency is not None and concurrency < 1:
             raise InvalidInput(f"concurrency must be at least 1, not {concurrency}")
         self.queue = queue
-        self.name = check_text(name, "name") if name else f"{socket.gethostname()}-{os.getpid()}-{new_secret()[:6]}"
+        self.name = (
+            check_text(name, "name") if name else f"{socket.gethostname()}-{os.getpid()}-{new_secret()[:6]}"
+        )
         self.tasks: dict[str, Task] = {}
         self._concurrency = concurrency
         self._sweeps = sweeps
@@ -82,7 +89,7 @@ class Worker:
                 await self._run(opened, served, until_empty, handle_signals)
 
     def stop(self) -> None:
-        """Take no more work, let what runs end, then return from `run`. Call it in the worker's event loop."""
+        """Take no more work, let what runs end, then return from `run`. For the worker's own event loop."""
         self._stop_asked = True
         if self._loop is not None:
             self._loop.stop()
@@ -92,7 +99,9 @@ class Worker:
             raise InvalidInput('this worker serves nothing: register a handler with @worker.task("need")')
         unknown = [need for need in needs or () if need not in self.tasks]
         if unknown:
-            raise InvalidInput(f"unknown need {', '.join(unknown)}: this worker serves {', '.join(sorted(self.tasks))}")
+            raise InvalidInput(
+                f"unknown need {', '.join(unknown)}: this worker serves {', '.join(sorted(self.tasks))}"
+            )
         return {need: self.tasks[need] for need in needs} if needs else self.tasks
 
     async def _run(

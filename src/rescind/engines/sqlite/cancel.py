@@ -35,13 +35,16 @@ def _cancel(
 
 
 def _matching(tx: Transaction, selector: Selector, limit: int, after: str) -> list[Job]:
-    """Unfinished jobs of a need or an owner that nobody has cancelled yet, in the order of their ids."""
-    where = ["outcome IS NULL", "cancel_requested_at IS NULL", "id > ?"]
-    parameters: list[Any] = [after]
+    """Unfinished jobs of a need or an owner that nobody has cancelled yet, the longest available first."""
+    where = ["outcome IS NULL", "cancel_requested_at IS NULL"]
+    parameters: list[Any] = []
     for column, value in (("need", selector.need), ("owner", selector.owner)):
         if value is not None:
             where.append(f"{column} = ?")
             parameters.append(value)
     if not selector.running:
         where.append("stage != 'leased'")
-    return tx.jobs(f"{' AND '.join(where)} ORDER BY id LIMIT ?", (*parameters, limit))
+    if after:
+        where.append("(available_at, id) > (SELECT available_at, id FROM jobs WHERE id = ?)")
+        parameters.append(after)
+    return tx.jobs(f"{' AND '.join(where)} ORDER BY available_at, id LIMIT ?", (*parameters, limit))

@@ -93,7 +93,7 @@ class Committer:
         """All of the batch or, when the file itself fails, none of it."""
         try:
             with translated(self._path):
-                begin(self._connection, self._path)
+                begin(self._connection)
                 try:
                     now = self._clock.now()
                     for request in batch:

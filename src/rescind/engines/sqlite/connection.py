@@ -19,8 +19,14 @@ _KINDS: Final[dict[int, tuple[type[Unavailable], str]]] = {
     sqlite3.SQLITE_BUSY: (StoreBusy, "is locked by another process; try again"),
     sqlite3.SQLITE_LOCKED: (StoreBusy, "is locked by another connection; try again"),
     sqlite3.SQLITE_FULL: (StoreFull, "cannot grow: the disk is full. Free some space and try again"),
-    sqlite3.SQLITE_READONLY: (StoreReadOnly, "cannot be written: check the rights of the file and its directory"),
-    sqlite3.SQLITE_CANTOPEN: (StoreReadOnly, "cannot be opened: check that its directory exists and is writable"),
+    sqlite3.SQLITE_READONLY: (
+        StoreReadOnly,
+        "cannot be written: check the rights of the file and its directory",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        StoreReadOnly,
+        "cannot be opened: check that its directory exists and is writable",
+    ),
     sqlite3.SQLITE_PERM: (StoreReadOnly, "cannot be opened: permission denied"),
     sqlite3.SQLITE_CORRUPT: (StoreCorrupt, "is damaged. Restore a backup, or try `sqlite3 FILE .recover`"),
     sqlite3.SQLITE_NOTADB: (StoreCorrupt, "is not a SQLite database"),
@@ -32,7 +38,9 @@ def connect(path: str) -> sqlite3.Connection:
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         raise Unavailable(f"SQLite {sqlite3.sqlite_version} is too old: rescind needs 3.37 or newer")
     with translated(path):
-        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=512)
+        connection = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, cached_statements=512
+        )
         connection.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")  # acknowledged means on disk
@@ -46,7 +54,7 @@ def connect(path: str) -> sqlite3.Connection:
 def install(connection: sqlite3.Connection, path: str) -> None:
     """Bring the file to this version's schema, or say why not."""
     with translated(path):
-        begin(connection, path)
+        begin(connection)
         try:
             _check(connection, path)
             if _pragma(connection, "user_version") == 0:
@@ -95,7 +103,7 @@ def _has_tables(connection: sqlite3.Connection) -> bool:
     return bool(connection.execute("SELECT EXISTS (SELECT 1 FROM sqlite_master)").fetchone()[0])
 
 
-def begin(connection: sqlite3.Connection, path: str) -> None:
+def begin(connection: sqlite3.Connection) -> None:
     """Take the write lock. SQLite's own busy handler soon waits 100 ms at a time; transactions here are
     short, so asking again after a fraction of one is fairer to everybody."""
     deadline = SYSTEM_CLOCK.monotonic() + BUSY_SECONDS

@@ -120,14 +120,22 @@ class SQLiteEngine:
 
     async def settle(self, settlements: Sequence[Settlement], claim: Claim | None = None) -> Settled:
         if not settlements:
-            return Settled([], await self.claim(claim) if claim else [])
+            return Settled([], list(await self.claim(claim)) if claim else [])
         return await self._write(lambda tx: work.settle(tx, settlements, claim))
 
-    async def extend(self, worker: WorkerInfo, reports: Sequence[Report], lease_seconds: float) -> Sequence[Beat]:
+    async def extend(
+        self, worker: WorkerInfo, reports: Sequence[Report], lease_seconds: float
+    ) -> Sequence[Beat]:
         return await self._write(lambda tx: work.extend(tx, worker, reports, lease_seconds))
 
     async def cancel(
-        self, selector: Selector, request: CancelRequest, *, limit: int, after: str = "", dry_run: bool = False
+        self,
+        selector: Selector,
+        request: CancelRequest,
+        *,
+        limit: int,
+        after: str = "",
+        dry_run: bool = False,
     ) -> Sequence[CancelResult]:
         return await self._write(lambda tx: cancelling.cancel(tx, selector, request, limit, after, dry_run))
 

@@ -27,7 +27,8 @@ _NEXT_DUE: Final = """
     )"""
 
 _READY: Final = """
-    SELECT EXISTS (SELECT 1 FROM json_each(?) n CROSS JOIN jobs j WHERE j.stage = 'ready' AND j.need = n.value)"""
+    SELECT EXISTS (SELECT 1 FROM json_each(?) n CROSS JOIN jobs j
+                   WHERE j.stage = 'ready' AND j.need = n.value)"""
 
 _CANCELLED: Final = "SELECT EXISTS (SELECT 1 FROM jobs WHERE stage = 'cancelled')"
 

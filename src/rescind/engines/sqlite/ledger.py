@@ -45,7 +45,17 @@ def settle(tx: "Transaction", charge: Charge, by: str) -> None:
         _enter(tx, charge.owner, "COMMIT", kept, by, charge.key, reserved=-kept, job_id=charge.job_id)
     if freed:
         key = f"{charge.key}:remainder" if kept else charge.key
-        _enter(tx, charge.owner, "RELEASE", freed, by, key, available=freed, reserved=-freed, job_id=charge.job_id)
+        _enter(
+            tx,
+            charge.owner,
+            "RELEASE",
+            freed,
+            by,
+            key,
+            available=freed,
+            reserved=-freed,
+            job_id=charge.job_id,
+        )
 
 
 def _enter(

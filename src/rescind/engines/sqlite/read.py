@@ -9,7 +9,14 @@ from typing import Any
 import msgspec
 
 from rescind.engine import Document, Filter, Page, WorkerInfo
-from rescind.engines.sqlite.rows import EVENT_SELECTED, SELECTED, STATE_SQL, event_from_row, job_from_row, moment
+from rescind.engines.sqlite.rows import (
+    EVENT_SELECTED,
+    SELECTED,
+    STATE_SQL,
+    event_from_row,
+    job_from_row,
+    moment,
+)
 from rescind.job import Event, Job
 from rescind.state import State
 
@@ -67,7 +74,9 @@ def _where(filter: Filter, now: datetime) -> tuple[str, dict[str, Any]]:
 
 
 def history(connection: sqlite3.Connection, job_id: str) -> list[Event]:
-    query = f"SELECT {EVENT_SELECTED} FROM events e JOIN jobs j ON j.seq = e.job WHERE j.id = ? ORDER BY e.seq"
+    query = (
+        f"SELECT {EVENT_SELECTED} FROM events e JOIN jobs j ON j.seq = e.job WHERE j.id = ? ORDER BY e.seq"
+    )
     return [event_from_row(row) for row in connection.execute(query, (job_id,))]
 
 

@@ -70,8 +70,9 @@ CREATE UNIQUE INDEX jobs_singleton_front ON jobs (singleton_key)
 CREATE INDEX jobs_singleton_parked ON jobs (singleton_key, priority DESC, available_at, seq)
     WHERE stage = 'parked';
 -- What people look for.
-CREATE INDEX jobs_live_by_need ON jobs (need, id) WHERE outcome IS NULL;
-CREATE INDEX jobs_by_owner ON jobs (owner, id) WHERE owner IS NOT NULL;
+CREATE INDEX jobs_live ON jobs (need, available_at, id) WHERE outcome IS NULL;
+CREATE INDEX jobs_by_need ON jobs (need);
+CREATE INDEX jobs_by_owner ON jobs (owner) WHERE owner IS NOT NULL;
 CREATE UNIQUE INDEX jobs_idempotency ON jobs (ifnull(owner, ''), idempotency_key)
     WHERE idempotency_key IS NOT NULL;
 CREATE INDEX jobs_idempotency_age ON jobs (submitted_at) WHERE idempotency_key IS NOT NULL;

@@ -69,7 +69,9 @@ def free_expired(tx: "Transaction") -> None:
 
 
 def _free(tx: "Transaction", where: str, value: str) -> None:
-    rows = tx.execute(f"DELETE FROM singleton_holds WHERE {where} RETURNING singleton_key", (value,)).fetchall()
+    rows = tx.execute(
+        f"DELETE FROM singleton_holds WHERE {where} RETURNING singleton_key", (value,)
+    ).fetchall()
     for (key,) in rows:
         elect(tx, key)
 

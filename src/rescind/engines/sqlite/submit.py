@@ -16,8 +16,8 @@ from rescind.spec import JobSpec
 
 _INSERT: Final = """
     INSERT INTO jobs (seq, id, need, input, owner, priority, singleton_key, wait_for, on_dependency_cancelled,
-        on_dependency_failed, max_attempts, idempotency_key, body_hash, submitted_at, submitted_by, available_at,
-        estimate, billing, stage)
+        on_dependency_failed, max_attempts, idempotency_key, body_hash, submitted_at, submitted_by,
+        available_at, estimate, billing, stage)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
 

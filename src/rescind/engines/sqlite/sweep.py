@@ -11,7 +11,7 @@ from rescind.engines.sqlite.transaction import Transaction
 from rescind.engines.sqlite.work import wake
 from rescind.job import Job
 from rescind.moves import Move
-from rescind.policy import activation_is_late
+from rescind.policy import Policy, activation_is_late
 
 _log = logging.getLogger(__name__)
 _IDEMPOTENCY_KEPT = timedelta(days=30)
@@ -28,19 +28,23 @@ def sweep(tx: Transaction, limit: int, retention: timedelta) -> Swept:
 
 
 def _time_out(tx: Transaction, limit: int) -> int:
-    """Jobs never started within their need's activation timeout, by the index that claims use."""
-    count = 0
-    for need, policy in tx.policies().items():
-        if policy.activation_timeout_seconds is None:
-            continue
-        ready = tx.jobs(
-            "stage IN ('ready', 'parked') AND need = ? AND outcome IS NULL AND attempt = 0 AND submitted_at < ? "
-            "AND available_at < ? LIMIT ?",
-            (need, *[moment(tx.now - timedelta(seconds=policy.activation_timeout_seconds))] * 2, limit),
-        )
-        late = [job for job in ready if activation_is_late(job, policy, tx.now)]
-        count += _each(tx, late, lambda job, policy=policy: moves.time_out(job, tx.now, policy))  # type: ignore[misc]
-    return count
+    return sum(
+        _time_out_need(tx, need, policy, timedelta(seconds=policy.activation_timeout_seconds), limit)
+        for need, policy in tx.policies().items()
+        if policy.activation_timeout_seconds is not None
+    )
+
+
+def _time_out_need(tx: Transaction, need: str, policy: Policy, timeout: timedelta, limit: int) -> int:
+    """Jobs that were free to start for longer than the timeout and never were; the oldest first."""
+    late = tx.jobs(
+        "need = :need AND outcome IS NULL AND available_at < :then AND submitted_at < :then "
+        "AND ifnull(unblocked_at, '') < :then AND attempt = 0 AND stage IN ('ready', 'parked') "
+        "ORDER BY available_at LIMIT :limit",
+        {"need": need, "then": moment(tx.now - timeout), "limit": limit},
+    )
+    late = [job for job in late if activation_is_late(job, policy, tx.now)]  # the rule itself decides
+    return _each(tx, late, lambda job: moves.time_out(job, tx.now, policy))
 
 
 def _archive(tx: Transaction, limit: int) -> int:
@@ -66,7 +70,8 @@ def _purge(tx: Transaction, limit: int, retention: timedelta) -> int:
 
 def _forget(tx: Transaction, limit: int) -> None:
     expired = tx.jobs(
-        "idempotency_key IS NOT NULL AND submitted_at < ? LIMIT ?", (moment(tx.now - _IDEMPOTENCY_KEPT), limit)
+        "idempotency_key IS NOT NULL AND submitted_at < ? LIMIT ?",
+        (moment(tx.now - _IDEMPOTENCY_KEPT), limit),
     )
     _each(tx, expired, lambda job: moves.forget_key(job, tx.now))
     tx.execute("DELETE FROM workers WHERE seen_at < ?", (moment(tx.now - _WORKER_FORGOTTEN),))

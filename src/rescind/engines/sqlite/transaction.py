@@ -68,7 +68,8 @@ class Transaction:
         columns = ", ".join(f"{name} = ?" for name in move.changes)
         values = row_from_changes(move.changes)
         row = self.execute(
-            f"UPDATE jobs SET {columns}, stage = ? WHERE id = ? RETURNING seq", (*values, stage_of(job), job.id)
+            f"UPDATE jobs SET {columns}, stage = ? WHERE id = ? RETURNING seq",
+            (*values, stage_of(job), job.id),
         ).fetchone()
         self.record([(row[0], move.event)])
         if move.charge:
@@ -88,7 +89,9 @@ class Transaction:
         )
 
     def _release_dependents(self, job: Job, outcome: Outcome) -> None:
-        rows = self.execute("DELETE FROM waiters WHERE dependency = ? RETURNING dependent", (job.id,)).fetchall()
+        rows = self.execute(
+            "DELETE FROM waiters WHERE dependency = ? RETURNING dependent", (job.id,)
+        ).fetchall()
         for (dependent,) in rows:
             waiting = self.get(dependent)
             self.apply(moves.unblock(waiting, job.id, outcome, self.now, self.policy(waiting.need)))

@@ -24,7 +24,7 @@ _CANDIDATES: Final = f"""
 
 
 def claim(tx: Transaction, request: Claim) -> list[Job]:
-    """Lease the most urgent jobs of these needs; the cost depends on how many are taken, not on how many wait."""
+    """Lease the most urgent jobs of these needs; how many wait behind them does not matter."""
     wake(tx, _WAKE_LIMIT)
     claimed = []
     for job in _candidates(tx, request):
@@ -39,9 +39,7 @@ def claim(tx: Transaction, request: Claim) -> list[Job]:
 def _candidates(tx: Transaction, request: Claim) -> list[Job]:
     """The best of each need by its index, then the best of those."""
     rows = [
-        row
-        for need in request.needs
-        for row in tx.execute(_CANDIDATES, (need, request.limit)).fetchall()
+        row for need in request.needs for row in tx.execute(_CANDIDATES, (need, request.limit)).fetchall()
     ]
     jobs = [job_from_row(row, tx.now) for row in rows]
     if len(request.needs) > 1:
@@ -52,7 +50,9 @@ def _candidates(tx: Transaction, request: Claim) -> list[Job]:
 def wake(tx: Transaction, limit: int) -> int:
     """Bring the indexes up to the clock: due jobs become ready, lapsed leases end, held keys come free."""
     now = moment(tx.now)
-    lapsed = tx.jobs("stage = 'leased' AND lease_expires_at <= ? ORDER BY lease_expires_at LIMIT ?", (now, limit))
+    lapsed = tx.jobs(
+        "stage = 'leased' AND lease_expires_at <= ? ORDER BY lease_expires_at LIMIT ?", (now, limit)
+    )
     for job in lapsed:
         tx.apply(moves.lapse(job, tx.now, tx.policy(job.need)))
     singleton.free_expired(tx)

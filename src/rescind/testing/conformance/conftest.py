@@ -1,0 +1,8 @@
+"""Turns a forgotten `-p rescind.testing.plugin` into a sentence: without it no `harness` can be handed out."""
+
+import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.pluginmanager.hasplugin("rescind.testing.plugin"):
+        raise pytest.UsageError("the conformance suite needs its plugin: pytest -p rescind.testing.plugin ...")
