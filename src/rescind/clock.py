@@ -72,16 +72,19 @@ def new_secret() -> str:
 
 
 async def wait_first(event: asyncio.Event, seconds: float | None) -> bool:
-    """Wait for the event, at most so long; true when it came."""
+    """Wait for the event, at most so long; true when it came. (`asyncio.wait_for` would, on Python 3.11,
+    lose a cancellation that arrives together with the event.)"""
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), seconds)
+        async with asyncio.timeout(seconds):
+            await event.wait()
     return event.is_set()
 
 
 async def every(
     seconds: float, step: Callable[[], Awaitable[None]], *, wake: asyncio.Event, stop: asyncio.Event
 ) -> None:
-    """Run `step` until `stop`, each time after `seconds` or when woken, measured from the last end."""
+    """Run `step` until `stop`, each time after `seconds` or when woken, measured from the last end.
+    Whoever sets `stop` also wakes."""
     while not stop.is_set():
         await wait_first(wake, seconds)
         wake.clear()

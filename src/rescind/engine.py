@@ -137,9 +137,10 @@ class Engine(Protocol):
         """End leases and, in the same round trip, take new work."""
 
     async def extend(
-        self, worker: WorkerInfo, reports: Sequence[Report], lease_seconds: float
+        self, worker: WorkerInfo, reports: Sequence[Report], lease_seconds: float | None
     ) -> Sequence[Beat]:
-        """One heartbeat: the worker is alive, its leases go on, and it learns what is to stop."""
+        """One heartbeat: the worker is alive, its leases go on, and it learns what is to stop.
+        With `lease_seconds` None only the reports are written."""
 
     async def cancel(
         self,

@@ -68,7 +68,10 @@ _WAITING = (_AWAITING, _PENDING, _READY)
 
 TABLE: Final[Mapping[Verb, Row]] = {
     Verb.CLAIM: _row(errors.NotAvailable, {(_READY,): (_ACTIVE,)}),
-    Verb.EXTEND: _row(errors.LeaseLost, {(_ACTIVE,): (_ACTIVE,), (_CANCELLING,): errors.JobCancelled}),
+    Verb.EXTEND: _row(
+        errors.LeaseLost,
+        {(_ACTIVE,): (_ACTIVE,), (_CANCELLING,): (_CANCELLING,)},  # told to stop, its lease does not grow
+    ),
     Verb.COMPLETE: _row(errors.LeaseLost, {(_ACTIVE, _CANCELLING): (_COMPLETED,)}),
     Verb.FAIL: _row(
         errors.LeaseLost, {(_ACTIVE,): (_AWAITING, _READY, _FAILED), (_CANCELLING,): (_CANCELLED,)}

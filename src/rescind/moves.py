@@ -19,7 +19,6 @@ from rescind.lifecycle import (
     enter_held,
     lease_lapsed,
     refusal,
-    situation_of,
     snapshot,
     state_of,
 )
@@ -31,7 +30,7 @@ _RUNNING: Final = (Situation.ACTIVE, Situation.CANCELLING)
 
 
 class Move(msgspec.Struct, frozen=True):
-    """The job after a verb and the line it adds to its history; `event` is None when nothing changed.
+    """The job after a verb and the line it adds to its history; `event` is None when it made no move.
     `changes` are the facts to store, `charge` the entry to make in the owner's ledger with them, and
     `before` the job as the verb found it."""
 
@@ -64,12 +63,13 @@ def _move(
         actor=actor,
         state=after.state,
         reason=reason,
-        changes={fact: value for fact, value in changes.items() if fact not in _PAYLOAD},
+        changes={fact: value for fact, value in changes.items() if fact not in UNTOLD},
     )
     return Move(after, event, changes, charge, job)
 
 
-_PAYLOAD: Final = frozenset({"input", "output"})  # kept on the job, never repeated in its history
+UNTOLD: Final = frozenset({"input", "output", "progress", "progress_message"})
+"""Facts kept on the job alone: payload would be stored twice, progress would drown the history."""
 _NO_LEASE: Final = {"lease_id": None, "lease_worker": None, "lease_expires_at": None}
 
 
@@ -139,21 +139,17 @@ def claim(job: Job, worker: str, lease_id: str, lease_seconds: float, now: datet
     return _move(Verb.CLAIM, job, now, worker, changes)
 
 
-def extend(job: Job, report: Report, lease_seconds: float, now: datetime) -> Move:
-    """Keep the lease, and write down what the attempt reported. A job being cancelled is written but not
-    extended: its `Move` says so by carrying the delivery of the request instead."""
-    if job.lease_id != report.lease.lease_id:
-        raise refusal(errors.LeaseLost, Verb.EXTEND, job, now)
-    here = situation_of(job, now)
+def extend(job: Job, report: Report, lease_seconds: float | None, now: datetime) -> Move:
+    """Write down what the attempt reported and, unless `lease_seconds` is None, keep its lease. The lease
+    of a job being cancelled is not extended; that the holder was told so is written down instead."""
+    here = enter_held(Verb.EXTEND, job, report.lease.lease_id, now)
     changes = _reported(job, report, now)
-    if here is Situation.ACTIVE:
+    if here is Situation.ACTIVE and lease_seconds is not None:
         changes["lease_expires_at"] = now + timedelta(seconds=lease_seconds)
-    elif here is not Situation.CANCELLING:
-        raise refusal(errors.LeaseLost, Verb.EXTEND, job, now)
-    elif job.delivered_at is None:
+    elif here is Situation.CANCELLING and job.delivered_at is None:
         changes["delivered_at"] = now
-    if not changes:
-        return Move(snapshot(job, now))
+    if changes.keys() <= UNTOLD:
+        return Move(snapshot(msgspec.structs.replace(job, **changes), now), changes=changes)
     return _move(Verb.EXTEND, job, now, report.lease.worker, changes)
 
 

@@ -36,12 +36,17 @@ class Sweeper:
         self._seconds = seconds
         self._retention = retention
         self._wake = asyncio.Event()
+        self._stop = asyncio.Event()
 
     def wake(self) -> None:
         self._wake.set()
 
-    async def run(self, stop: asyncio.Event) -> None:
-        await every(self._seconds, self._sweep, wake=self._wake, stop=stop)
+    def stop(self) -> None:
+        self._stop.set()
+        self._wake.set()
+
+    async def run(self) -> None:
+        await every(self._seconds, self._sweep, wake=self._wake, stop=self._stop)
 
     async def _sweep(self) -> None:
         """Nothing that goes wrong in a sweep may end the sweeping."""

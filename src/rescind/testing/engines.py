@@ -33,6 +33,8 @@ Factory = Callable[[Path], Store]
 class SQLiteFile:
     """A file: any number of engines, and other processes, too."""
 
+    between_processes = True
+
     def __init__(self, directory: Path) -> None:
         self.url: str | None = f"sqlite://{directory / 'queue.db'}"
         self._clock = SystemClock()
@@ -68,8 +70,6 @@ class SQLiteMemory:
 
 
 REGISTERED: dict[str, Factory] = {"sqlite-memory": SQLiteMemory, "sqlite-file": SQLiteFile}
-BETWEEN_PROCESSES: dict[str, Factory] = {"sqlite-file": SQLiteFile}
-"""Those whose store other processes can open by its URL."""
 
 
 def factories(names: Sequence[str] = ()) -> dict[str, Factory]:
@@ -85,3 +85,8 @@ def _named(name: str) -> Factory:
         raise ValueError(f"no engine {name!r}: use one of {', '.join(REGISTERED)}, or module:factory")
     factory: Factory = getattr(importlib.import_module(module), attribute)
     return factory
+
+
+def between_processes(factory: Factory) -> bool:
+    """Can other processes open its stores by their URL? A factory says so by an attribute of this name."""
+    return bool(getattr(factory, "between_processes", False))

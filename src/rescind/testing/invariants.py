@@ -13,6 +13,7 @@ import msgspec
 
 from rescind.job import Billing, CancelResult, Event, Job, Outcome
 from rescind.lifecycle import Verb, snapshot, state_of
+from rescind.moves import UNTOLD
 from rescind.policy import Account
 from rescind.state import State
 
@@ -21,7 +22,7 @@ _HELD_VERBS: Final = frozenset(
     {Verb.EXTEND, Verb.COMPLETE, Verb.FAIL, Verb.RESCHEDULE, Verb.RELEASE, Verb.ACKNOWLEDGE}
 )
 _CANCELS: Final = frozenset({Verb.CANCEL, Verb.FORCE_CANCEL})
-_UNSEEN: Final = ("input", "output", "state")  # what a history does not repeat, and what is derived
+_UNSEEN: Final = UNTOLD | {"state"}  # what a history does not repeat, and what is derived
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):

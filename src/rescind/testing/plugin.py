@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rescind.testing.engines import BETWEEN_PROCESSES, Factory, factories
+from rescind.testing.engines import Factory, between_processes, factories
 from rescind.testing.harness import Harness
 
 
@@ -31,7 +31,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "factory" in metafunc.fixturenames:
         metafunc.parametrize("factory", list(chosen.values()), ids=list(chosen))
     if "factory_between_processes" in metafunc.fixturenames:
-        shared = {name: each for name, each in chosen.items() if name in BETWEEN_PROCESSES}
+        shared = {name: each for name, each in chosen.items() if between_processes(each)}
         metafunc.parametrize("factory_between_processes", list(shared.values()), ids=list(shared))
 
 

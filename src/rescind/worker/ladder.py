@@ -57,7 +57,9 @@ class Attempt:
             self._stopping.set_result(None)
 
     async def run(self, grace_seconds: float, kill_after_seconds: float) -> Ending:
-        """Run the handler to whichever end comes; never raises."""
+        """Run the handler to whichever end comes; never raises. Stopped beforehand, it is not started."""
+        if self._stopping.done():
+            return Ending(error=asyncio.CancelledError(), stop=self.stop)
         self.handler = handler = _start(self.task, self.job, self.context)
         done, _ = await asyncio.wait(
             {handler, self._stopping},

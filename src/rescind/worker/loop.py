@@ -9,7 +9,7 @@ from typing import Any, Final
 from rescind import telemetry
 from rescind.clock import every, wait_first
 from rescind.engine import Beat, Claim, Engine, WorkerInfo
-from rescind.errors import LeaseLost, RescindError, Unavailable
+from rescind.errors import RescindError, Unavailable
 from rescind.job import Job
 from rescind.lease import Settlement
 from rescind.settings import Settings
@@ -17,7 +17,7 @@ from rescind.state import State
 from rescind.sweeper import Sweeper
 from rescind.worker.context import Context
 from rescind.worker.ladder import Attempt, Stop
-from rescind.worker.run import decide
+from rescind.worker.run import decide, second_word
 from rescind.worker.task import Task
 
 _log = logging.getLogger("rescind.worker")
@@ -46,7 +46,7 @@ class Loop:
         self._beat_now = asyncio.Event()
         self._reported = asyncio.Event()
         self._stopping = asyncio.Event()
-        self._never = asyncio.Event()
+        self._over = asyncio.Event()
 
     def stop(self) -> None:
         """Take no more work and let what runs end. Asked twice: do not wait for it."""
@@ -56,7 +56,7 @@ class Loop:
         self._turn.set()
 
     async def run(self, *, until_empty: bool) -> None:
-        await self._beat([])
+        await self._beat([], lease_seconds=None)  # we are here
         async with asyncio.TaskGroup() as group:
             helpers = [
                 group.create_task(self._keep_leases()),
@@ -65,10 +65,13 @@ class Loop:
                 group.create_task(self._drain()),
             ]
             if self._sweeper:
-                helpers.append(group.create_task(self._sweeper.run(self._never)))
+                helpers.append(group.create_task(self._sweeper.run()))
             try:
                 await self._exchange_until_done(group, until_empty)
             finally:
+                self._over.set()
+                if self._sweeper:
+                    self._sweeper.stop()
                 for helper in helpers:
                     helper.cancel()
 
@@ -91,6 +94,7 @@ class Loop:
     async def _exchange(self, group: asyncio.TaskGroup) -> bool:
         """Settle what has ended and fill the free slots; true when anything moved."""
         settlements, self._outbox = self._outbox, []
+        sent = self._clock.monotonic()
         try:
             settled = await self._engine.settle(settlements, self._claim())
         except Unavailable as problem:
@@ -99,10 +103,19 @@ class Loop:
             await self._clock.sleep(_RETRY_SECONDS)
             return False
         for settlement, answer in zip(settlements, settled.answers, strict=True):
-            _note(settlement, answer)
+            self._take_answer(settlement, answer)
         for job in settled.claimed:
-            self._start(group, job)
+            self._start(group, job, expires=sent + self._settings.lease_seconds)
         return bool(settlements or settled.claimed)
+
+    def _take_answer(self, settlement: Settlement, answer: Job | RescindError) -> None:
+        if isinstance(answer, Job):
+            _count(answer)
+            return
+        _log.warning("job %s: %s", settlement.lease.job_id, answer)
+        if (second := second_word(settlement, answer)) is not None:
+            self._outbox.append(second)
+            self._turn.set()
 
     def _claim(self) -> Claim | None:
         free = self._info.slots - self._busy
@@ -117,13 +130,14 @@ class Loop:
 
     # One job
 
-    def _start(self, group: asyncio.TaskGroup, job: Job) -> None:
+    def _start(self, group: asyncio.TaskGroup, job: Job, *, expires: float) -> None:
         telemetry.CLAIMED.labels(job.need).inc()
         context = Context(job, now=self._clock.now, changed=self._wake_reporter(), write=self._write)
-        expires = self._clock.monotonic() + self._settings.lease_seconds
         attempt = Attempt(job, self._tasks[job.need], context, clock=self._clock, expires=expires)
         self._attempts[job.lease.lease_id] = attempt
         self._busy += 1
+        if expires <= self._clock.monotonic():  # we were paused since the claim: it is not ours any more
+            attempt.ask_to_stop(Stop.LOST)
         group.create_task(self._run(attempt))
 
     def _wake_reporter(self) -> Callable[[], None]:
@@ -152,14 +166,16 @@ class Loop:
         del self._attempts[job.lease.lease_id]
         self._outbox.append(settlement)
         self._turn.set()
-        assert attempt.handler is not None
         if ending.abandoned:
             _log.error(
                 "handler of %s ignores its stop: job %s is given up, its slot stays closed until it ends",
                 job.need,
                 job.id,
             )
-        attempt.handler.add_done_callback(self._free_slot)
+        if attempt.handler is None:
+            self._busy -= 1
+        else:
+            attempt.handler.add_done_callback(self._free_slot)
 
     def _free_slot(self, handler: "asyncio.Future[Any]") -> None:
         self._busy -= 1
@@ -170,11 +186,11 @@ class Loop:
     # Keeping leases
 
     async def _keep_leases(self) -> None:
-        await every(self._settings.heartbeat_seconds, self._keep, wake=self._beat_now, stop=self._never)
+        await every(self._settings.heartbeat_seconds, self._keep, wake=self._beat_now, stop=self._over)
 
     async def _keep(self) -> None:
         try:
-            await self._beat(list(self._attempts.values()))
+            await self._beat(list(self._attempts.values()), self._settings.lease_seconds)
         except Unavailable as problem:
             _log.warning("heartbeat failed, trying again: %s", problem)
             self._give_up_expiring()
@@ -189,29 +205,32 @@ class Loop:
                 attempt.ask_to_stop(Stop.LOST)
 
     async def _pass_on_reports(self) -> None:
-        await every(_REPORT_SECONDS, self._report, wake=self._never, stop=self._never)
+        while not self._over.is_set():
+            await self._reported.wait()
+            self._reported.clear()
+            await self._report()
+            await self._clock.sleep(_REPORT_SECONDS)
 
     async def _report(self) -> None:
-        await self._reported.wait()
-        self._reported.clear()
         try:
-            await self._beat([each for each in self._attempts.values() if each.context.dirty])
+            dirty = [attempt for attempt in self._attempts.values() if attempt.context.dirty]
+            await self._beat(dirty, lease_seconds=None)
         except Unavailable as problem:  # the next heartbeat carries the same
             _log.warning("could not write progress: %s", problem)
 
     async def _write(self, context: Context) -> None:
         attempt = self._attempts.get(context.job.lease.lease_id)
         if attempt is not None:
-            await self._beat([attempt])
+            await self._beat([attempt], lease_seconds=None)
 
-    async def _beat(self, attempts: Sequence[Attempt]) -> None:
+    async def _beat(self, attempts: Sequence[Attempt], lease_seconds: float | None) -> None:
         sent = self._clock.monotonic()
         reports = [attempt.context.report() for attempt in attempts]
-        beats = await self._engine.extend(self._info, reports, self._settings.lease_seconds)
+        beats = await self._engine.extend(self._info, reports, lease_seconds)
         for attempt, beat in zip(attempts, beats, strict=True):
-            self._hear(attempt, beat, sent)
+            self._hear(attempt, beat, sent + lease_seconds if lease_seconds else attempt.expires)
 
-    def _hear(self, attempt: Attempt, beat: Beat, sent: float) -> None:
+    def _hear(self, attempt: Attempt, beat: Beat, expires: float) -> None:
         """What the store said of one lease: it goes on, it is to stop, or it is gone."""
         if beat.error is not None or beat.job is None:
             telemetry.LEASES_LOST.labels(attempt.job.need).inc()
@@ -220,12 +239,12 @@ class Loop:
         elif beat.job.cancelling:
             attempt.ask_to_stop(Stop.CANCEL)
         else:
-            attempt.expires = sent + self._settings.lease_seconds
+            attempt.expires = expires
 
     # Hints and the end
 
     async def _listen(self) -> None:
-        while True:
+        while not self._over.is_set():
             try:
                 async with aclosing(self._engine.listen(self._info.needs)) as hints:  # type: ignore[type-var]
                     async for hint in hints:
@@ -252,19 +271,9 @@ class Loop:
             attempt.ask_to_stop(Stop.SHUTDOWN)
 
 
-def _note(settlement: Settlement, answer: Job | RescindError) -> None:
-    """Count what became of a settlement."""
-    job_id = settlement.lease.job_id
-    if isinstance(answer, LeaseLost):
-        _log.info("what job %s ended with no longer counts: %s", job_id, answer)
-    elif isinstance(answer, RescindError):
-        _log.error("job %s could not be settled and will come back: %s", job_id, answer)
-    else:
-        telemetry.SETTLED.labels(answer.need, answer.state.value).inc()
-        _note_cancel(answer)
-
-
-def _note_cancel(job: Job) -> None:
+def _count(job: Job) -> None:
+    """What became of an attempt, and how long a cancel took to reach, be seen and take effect."""
+    telemetry.SETTLED.labels(job.need, job.state.value).inc()
     receipt = job.receipt
     if receipt is None or job.state is not State.CANCELLED:
         return

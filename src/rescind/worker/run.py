@@ -5,7 +5,14 @@ import asyncio
 import msgspec
 
 from rescind import payload
-from rescind.errors import CancelledByRequest, InvalidInput, PermanentError, RetryableError
+from rescind.errors import (
+    CancelledByRequest,
+    InvalidInput,
+    JobCancelled,
+    PermanentError,
+    RescindError,
+    RetryableError,
+)
 from rescind.job import Job, Rung
 from rescind.lease import Acknowledge, Complete, Fail, Release, Settlement, Target
 from rescind.lease import Reschedule as RescheduleLease
@@ -60,6 +67,17 @@ def _decide(job: Job, task: Task, ending: Ending, context: Context, chance: floa
             return Fail(lease=lease, error=_words(error), retry_seconds=delay)
         case Ending(error=error):
             return Fail(lease=lease, error=_words(error), retry_seconds=pause)
+
+
+def second_word(settlement: Settlement, refusal: RescindError) -> Settlement | None:
+    """What to say when the first word was refused; nothing, when the job is no longer ours."""
+    match refusal:
+        case JobCancelled():  # the cancel came while the handler asked for a reschedule
+            return Acknowledge(lease=settlement.lease, rung=Rung.FLAG)
+        case InvalidInput():  # it asked to wait for jobs that do not exist, or in a circle
+            return Fail(lease=settlement.lease, error=_words(refusal), retry_seconds=None)
+        case _:
+            return None
 
 
 def _rung(ending: Ending) -> Rung:

@@ -73,20 +73,22 @@ class Worker:
         queue: Queue | None = None,
         *,
         needs: Sequence[str] | None = None,
+        concurrency: int | None = None,
         until_empty: bool = False,
         handle_signals: bool = True,
     ) -> None:
         """Work until `stop()`, SIGTERM or SIGINT; `until_empty`: until there is nothing left to do.
 
-        `needs` narrows the worker to some of its tasks.
+        `needs` narrows the worker to some of its tasks; `concurrency` overrides its own for this run.
         """
         served = self._served(needs)
+        slots = concurrency or self._concurrency
         given = queue or self.queue
         if given is not None:
-            await self._run(given, served, until_empty, handle_signals)
+            await self._run(given, served, slots, until_empty, handle_signals)
         else:
             async with connect() as opened:
-                await self._run(opened, served, until_empty, handle_signals)
+                await self._run(opened, served, slots, until_empty, handle_signals)
 
     def stop(self) -> None:
         """Take no more work, let what runs end, then return from `run`. For the worker's own event loop."""
@@ -105,7 +107,7 @@ class Worker:
         return {need: self.tasks[need] for need in needs} if needs else self.tasks
 
     async def _run(
-        self, queue: Queue, served: dict[str, Task], until_empty: bool, handle_signals: bool
+        self, queue: Queue, served: dict[str, Task], slots: int | None, until_empty: bool, handle_signals: bool
     ) -> None:
         if self._loop is not None:
             raise InvalidInput(f"worker {self.name} is running already")
@@ -113,7 +115,7 @@ class Worker:
         info = WorkerInfo(
             id=self.name,
             needs=tuple(served),
-            slots=self._concurrency or queue.settings.concurrency,
+            slots=slots or queue.settings.concurrency,
             host=socket.gethostname(),
             pid=os.getpid(),
             started_at=queue.engine.clock.now(),

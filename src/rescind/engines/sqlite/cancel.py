@@ -4,6 +4,7 @@ from typing import Any
 
 from rescind import moves
 from rescind.engine import Selector
+from rescind.engines.sqlite.rows import moment
 from rescind.engines.sqlite.transaction import Transaction
 from rescind.errors import JobNotFoundError, RescindError
 from rescind.job import CancelOutcome, CancelRequest, CancelResult, Job
@@ -12,11 +13,9 @@ from rescind.job import CancelOutcome, CancelRequest, CancelResult, Job
 def cancel(
     tx: Transaction, selector: Selector, request: CancelRequest, limit: int, after: str, dry_run: bool
 ) -> list[CancelResult]:
-    if selector.ids is not None:
-        found = [(job_id, tx.find(job_id)) for job_id in selector.ids]
-    else:
-        found = [(job.id, job) for job in _matching(tx, selector, limit, after)]
-    return [_cancel(tx, job_id, job, request, dry_run) for job_id, job in found]
+    if selector.ids is not None:  # each is read when its turn comes: an id may be named twice
+        return [_cancel(tx, job_id, tx.find(job_id), request, dry_run) for job_id in selector.ids]
+    return [_cancel(tx, job.id, job, request, dry_run) for job in _matching(tx, selector, limit, after)]
 
 
 def _cancel(
@@ -42,8 +41,12 @@ def _matching(tx: Transaction, selector: Selector, limit: int, after: str) -> li
         if value is not None:
             where.append(f"{column} = ?")
             parameters.append(value)
-    if not selector.running:
-        where.append("stage != 'leased'")
+    if not selector.running:  # a lapsed lease is nobody's: unless it was the last attempt, the job waits again
+        where.append(
+            "(lease_expires_at IS NULL"
+            " OR lease_expires_at <= ? AND (max_attempts IS NULL OR failures + 1 < max_attempts))"
+        )
+        parameters.append(moment(tx.now))
     if after:
         where.append("(available_at, id) > (SELECT available_at, id FROM jobs WHERE id = ?)")
         parameters.append(after)

@@ -124,7 +124,7 @@ class SQLiteEngine:
         return await self._write(lambda tx: work.settle(tx, settlements, claim))
 
     async def extend(
-        self, worker: WorkerInfo, reports: Sequence[Report], lease_seconds: float
+        self, worker: WorkerInfo, reports: Sequence[Report], lease_seconds: float | None
     ) -> Sequence[Beat]:
         return await self._write(lambda tx: work.extend(tx, worker, reports, lease_seconds))
 
@@ -182,30 +182,24 @@ class SQLiteEngine:
         changed = asyncio.Event()
         self._listeners.add(changed)
         try:
-            last = feed.Look([], await self._read(lambda db, _: feed.start(db)), None)
+            cursor = await self._read(lambda db, _: feed.start(db))
             while self._committer is not None:
-                last = await self._next_look(needs, last, changed)
-                for hint in last.hints:
+                changed.clear()
+                version = self._data_version()  # before we look: what comes after makes us look again
+                look = await self._read(lambda db, now, after=cursor: feed.look(db, needs, after, now))  # type: ignore[misc]
+                for hint in look.hints:
                     yield hint
+                cursor = look.cursor
+                await self._until_changed(look, version, changed)
         finally:
             self._listeners.discard(changed)
 
-    async def _next_look(self, needs: Sequence[str], last: feed.Look, changed: asyncio.Event) -> feed.Look:
-        await self._until_changed(last, changed)
-        changed.clear()
-        if self._committer is None:
-            return feed.Look([], last.cursor, None)
-        return await self._read(lambda db, now: feed.look(db, needs, last.cursor, now))
-
-    async def _until_changed(self, last: feed.Look, changed: asyncio.Event) -> None:
-        before = self._data_version()
+    async def _until_changed(self, look: feed.Look, version: int, changed: asyncio.Event) -> None:
         busy_until = self.clock.monotonic() + feed.BUSY_FOR_SECONDS
-        while self._committer is not None:
+        while self._committer is not None and self._data_version() == version:
             busy = self.clock.monotonic() < busy_until
             pause = feed.BUSY_POLL_SECONDS if busy else feed.IDLE_POLL_SECONDS
-            if await wait_first(changed, pause) or last.is_due(self.clock.now()):
-                return
-            if self._data_version() != before:
+            if await wait_first(changed, pause) or look.is_due(self.clock.now()):
                 return
 
     def _data_version(self) -> int:

@@ -15,9 +15,9 @@ BUSY_POLL_SECONDS: Final = 0.01
 IDLE_POLL_SECONDS: Final = 0.05
 BUSY_FOR_SECONDS: Final = 2.0  # how long after a change we look more often
 
-_CANCELS: Final = f"""
+_STOPS: Final = f"""
     SELECT DISTINCT j.id FROM events e CROSS JOIN jobs j ON j.seq = e.job
-    WHERE e.seq > ? AND e.verb IN ('{Verb.CANCEL}', '{Verb.FORCE_CANCEL}')"""
+    WHERE e.seq > ? AND e.verb IN ('{Verb.CANCEL}', '{Verb.FORCE_CANCEL}', '{Verb.LAPSE}')"""
 
 _NEXT_DUE: Final = """
     SELECT min(at) FROM (
@@ -52,7 +52,7 @@ def start(connection: sqlite3.Connection) -> int:
 def look(connection: sqlite3.Connection, needs: Sequence[str], cursor: int, now: datetime) -> Look:
     hints = []
     end = start(connection)
-    cancelled = tuple(row[0] for row in connection.execute(_CANCELS, (cursor,)))
+    cancelled = tuple(row[0] for row in connection.execute(_STOPS, (cursor,)))
     if cancelled:
         hints.append(Hint("cancel", cancelled))
     if connection.execute(_CANCELLED).fetchone()[0]:

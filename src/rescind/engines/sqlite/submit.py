@@ -22,20 +22,19 @@ _INSERT: Final = """
 
 
 def submit(tx: Transaction, specs: Sequence[JobSpec]) -> list[Job]:
-    fresh, replayed = _split(tx, specs)
+    fresh, answers = _split(tx, specs)
     _refuse_cycles(fresh)
     made_by = {spec.id: moves.submit(spec, tx.now) for spec in fresh}
     _insert(tx, fresh, list(made_by.values()))
     batch = frozenset(made_by)
     made = {job_id: _settle_in(tx, move.job, batch) for job_id, move in made_by.items()}
-    answers = [replayed.get(spec.id, spec.id) for spec in specs]
     return [made.get(job_id) or tx.get(job_id) for job_id in answers]
 
 
-def _split(tx: Transaction, specs: Sequence[JobSpec]) -> tuple[list[JobSpec], dict[str, str]]:
-    """The specs that make new jobs, and for each other one the id of the job that answers it."""
+def _split(tx: Transaction, specs: Sequence[JobSpec]) -> tuple[list[JobSpec], list[str]]:
+    """The specs that make new jobs, and for each spec the id of the job that answers it."""
     fresh: list[JobSpec] = []
-    replayed: dict[str, str] = {}
+    answers: list[str] = []
     seen: dict[tuple[str | None, str], tuple[str, str | None]] = {}
     ids: set[str] = set()
     for spec in specs:
@@ -44,14 +43,15 @@ def _split(tx: Transaction, specs: Sequence[JobSpec]) -> tuple[list[JobSpec], di
             if known is not None:
                 if known[1] != spec.body_hash:
                     raise IdempotencyConflict(spec.idempotency_key, known[0])
-                replayed[spec.id] = known[0]
+                answers.append(known[0])
                 continue
             seen[spec.owner, spec.idempotency_key] = (spec.id, spec.body_hash)
         if spec.id in ids:
             raise DuplicateJob(spec.id)
         ids.add(spec.id)
         fresh.append(spec)
-    return fresh, replayed
+        answers.append(spec.id)
+    return fresh, answers
 
 
 def _known(tx: Transaction, spec: JobSpec) -> tuple[str, str | None] | None:

@@ -63,7 +63,7 @@ class Transaction:
     def apply(self, move: Move) -> Job:
         """Store a move of a job that exists; nothing happens when it changes nothing."""
         job = move.job
-        if move.event is None:
+        if not move.changes:
             return job
         columns = ", ".join(f"{name} = ?" for name in move.changes)
         values = row_from_changes(move.changes)
@@ -71,6 +71,8 @@ class Transaction:
             f"UPDATE jobs SET {columns}, stage = ? WHERE id = ? RETURNING seq",
             (*values, stage_of(job), job.id),
         ).fetchone()
+        if move.event is None:
+            return job
         self.record([(row[0], move.event)])
         if move.charge:
             ledger.settle(self, move.charge, move.event.actor)

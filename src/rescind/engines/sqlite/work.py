@@ -39,7 +39,9 @@ def claim(tx: Transaction, request: Claim) -> list[Job]:
 def _candidates(tx: Transaction, request: Claim) -> list[Job]:
     """The best of each need by its index, then the best of those."""
     rows = [
-        row for need in request.needs for row in tx.execute(_CANDIDATES, (need, request.limit)).fetchall()
+        row
+        for need in dict.fromkeys(request.needs)
+        for row in tx.execute(_CANDIDATES, (need, request.limit)).fetchall()
     ]
     jobs = [job_from_row(row, tx.now) for row in rows]
     if len(request.needs) > 1:
@@ -106,7 +108,7 @@ def _settle(tx: Transaction, settlement: Settlement) -> Job:
 
 
 def extend(
-    tx: Transaction, worker: WorkerInfo, reports: Sequence[Report], lease_seconds: float
+    tx: Transaction, worker: WorkerInfo, reports: Sequence[Report], lease_seconds: float | None
 ) -> list[Beat]:
     tx.execute(
         "INSERT OR REPLACE INTO workers (id, needs, slots, host, pid, started_at, seen_at) "
@@ -124,7 +126,7 @@ def extend(
     return [_beat(tx, report, lease_seconds) for report in reports]
 
 
-def _beat(tx: Transaction, report: Report, lease_seconds: float) -> Beat:
+def _beat(tx: Transaction, report: Report, lease_seconds: float | None) -> Beat:
     job_id = report.lease.job_id
     job = tx.find(job_id)
     if job is None:

@@ -1,0 +1,104 @@
+"""listen: hints save waiting. They come for this engine's own doings and for others' on the same store."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from rescind.engine import Hint
+from rescind.testing import Harness
+
+PATIENCE = 10.0  # seconds until a hint counts as missing; none of these tests waits for it to pass
+
+
+@contextlib.asynccontextmanager
+async def _listening(harness: Harness, *needs: str) -> AsyncIterator[AsyncIterator[Hint]]:
+    """Hints, from a listener that is certain to be listening already."""
+    hints = harness.engine.listen(needs or ("work",))
+    first = asyncio.ensure_future(anext(hints))
+    await harness.submit("work" if not needs else needs[0], id="wake-up", priority=-1)
+    assert (await asyncio.wait_for(first, PATIENCE)).kind == "work"
+    try:
+        yield hints
+    finally:
+        await hints.aclose()  # type: ignore[attr-defined]
+
+
+async def _next(hints: AsyncIterator[Hint], kind: str) -> Hint:
+    """The next hint of this kind; others in between are none of our business."""
+    async with asyncio.timeout(PATIENCE):
+        while (hint := await anext(hints)).kind != kind:
+            pass
+        return hint
+
+
+async def test_a_submit_hints_at_work(harness: Harness) -> None:
+    async with _listening(harness) as hints:
+        await harness.claim()
+        await harness.submit()
+        assert (await _next(hints, "work")).kind == "work"
+
+
+async def test_a_cancel_of_a_running_job_hints_at_its_id(harness: Harness) -> None:
+    async with _listening(harness) as hints:
+        held = await harness.running()
+        await harness.cancel(held.id)
+        assert held.id in (await _next(hints, "cancel")).job_ids
+
+
+async def test_a_cancel_of_a_waiting_job_wakes_the_sweeper(harness: Harness) -> None:
+    async with _listening(harness) as hints:
+        job = await harness.submit("elsewhere")
+        await harness.cancel(job.id)
+        assert (await _next(hints, "sweep")).kind == "sweep"
+
+
+async def test_a_hint_comes_from_another_engine_too(harness: Harness) -> None:
+    other = await harness.peer()
+    async with _listening(harness) as hints:
+        await harness.claim()
+        await other.submit(id="from-the-other")
+        assert (await _next(hints, "work")).kind == "work"
+        (held,) = await harness.claim()
+        await other.cancel(held.id)
+        assert held.id in (await _next(hints, "cancel")).job_ids
+
+
+async def test_what_happened_between_two_hints_is_not_missed(harness: Harness) -> None:
+    # Given a listener that is busy with a hint
+    other = await harness.peer()
+    async with _listening(harness) as hints:
+        (held,) = await harness.claim()
+        # When somebody else cancels before it listens again
+        await other.cancel(held.id)
+        # Then it is told as soon as it does
+        assert held.id in (await _next(hints, "cancel")).job_ids
+
+
+async def test_a_job_whose_time_comes_hints_at_work(harness: Harness) -> None:
+    async with _listening(harness) as hints:
+        await harness.claim()
+        await harness.submit(delay_seconds=60)
+        waiting = asyncio.ensure_future(_next(hints, "work"))
+        await harness.advance(61)
+        assert (await waiting).kind == "work"
+
+
+async def test_a_listener_ends_with_its_engine(harness: Harness) -> None:
+    other = await harness.peer()
+    if other.engine is harness.engine:  # one engine is all there is: its end is the harness's to bring
+        other = harness
+    hints = other.engine.listen(("work",))
+    waiting = asyncio.ensure_future(anext(hints, None))
+    await harness.submit()
+    await asyncio.wait_for(waiting, PATIENCE)
+    last = asyncio.ensure_future(_drain(hints))
+    if other is not harness:
+        await other.engine.close()
+        await asyncio.wait_for(last, PATIENCE)
+    else:
+        last.cancel()
+
+
+async def _drain(hints: AsyncIterator[Hint]) -> None:
+    async for _ in hints:
+        pass
