@@ -14,7 +14,7 @@ import typer
 from rescind import sync
 from rescind.cli.failure import ExitCode, complain, report
 from rescind.cli.options import Json, Url
-from rescind.cli.render import emit, err, out, plain, plural
+from rescind.cli.render import emit, err, plain, plural, say
 from rescind.engine import Selector
 from rescind.errors import InvalidInput
 from rescind.job import CancelOutcome, CancelResult
@@ -110,7 +110,7 @@ def _show(result: CancelResult, order: Order) -> None:
     elif result.error is not None:
         report(result.error, as_json=False)
     else:
-        out().print(f"{plain(result.id)}  {_words(result, order.dry_run)}", soft_wrap=True)
+        say(f"{plain(result.id)}  {_words(result, order.dry_run)}")
 
 
 def _words(result: CancelResult, dry_run: bool) -> str:
@@ -138,14 +138,9 @@ class Tally:
     def add(self, group: Sequence[CancelResult]) -> None:
         self._counts.update(_fate(result) for result in group)
 
-    @property
-    def total(self) -> int:
-        return self._counts.total()
-
-    def __str__(self) -> str:
-        return (
-            ", ".join(f"{plural(number, 'job')} {fate}" for fate, number in self._counts.items()) or "no job"
-        )
+    def words(self, would: str = "") -> str:
+        parts = [f"{plural(number, 'job')} {would}{fate}" for fate, number in self._counts.items()]
+        return ", ".join(parts) or "no job matches"
 
 
 def _fate(result: CancelResult) -> str:
@@ -161,7 +156,7 @@ def _preview(queue: sync.Queue, order: Order) -> int:
         for result in group:
             _show(result, order)
     if not order.as_json:
-        out().print(f"would do: {tally}; nothing was touched")
+        say(f"{tally.words('would be ')}; nothing was touched")
     return ExitCode.OK
 
 
@@ -197,11 +192,11 @@ def _confirmed(total: int) -> bool:
 
 def _finish(tally: Tally, order: Order, *, interrupted: bool) -> int:
     if interrupted:
-        message = f"interrupted: {tally}; the others are untouched. Run it again to go on"
+        message = f"interrupted: {tally.words()}; the others are untouched. Run it again to go on"
         complain(message, as_json=order.as_json, kind="interrupted")
         return ExitCode.INTERRUPTED
     if not order.as_json:
-        out().print(str(tally) if tally.total else "no job matches, nothing to cancel")
+        say(tally.words())
     return ExitCode.OK
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rescind.cli.options import Json
-from rescind.cli.render import emit, out
+from rescind.cli.render import emit, out, show
 from rescind.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def demo(
         return
     out().print()
     if any(role.stopped for role in roles):
-        out().print(demo_view.summary(roles))
+        show(demo_view.summary(roles))
         out().print()
     out().print(demo_view.closing(roles))
 

@@ -43,10 +43,12 @@ def report(problem: RescindError, *, as_json: bool) -> ExitCode:
 
 def report_usage(problem: Any, *, as_json: bool) -> ExitCode:
     """typer's own errors: what is wrong, and where the help is."""
-    message = problem.format_message()
+    message = (
+        problem.format_message().replace("Value error, ", "").rstrip(".")
+    )  # pydantic's words, inside typer
     context = getattr(problem, "ctx", None)
     command = context.command_path if context else "rescind"
-    complain(message if as_json else f"{message} Try: {command} --help", as_json=as_json)
+    complain(message if as_json else f"{message}. Try: {command} --help", as_json=as_json)
     return ExitCode.USAGE
 
 

@@ -7,7 +7,7 @@ import msgspec
 from rich.text import Text
 
 from rescind.cli.render import absolute, plain, status_colour
-from rescind.job import Event
+from rescind.job import Event, Rung
 from rescind.lifecycle import Verb
 from rescind.state import STATUS_OF, State
 
@@ -15,7 +15,7 @@ _WORDS = {  # how a verb reads after it happened
     Verb.SUBMIT: "created",
     Verb.CLAIM: "claimed",
     Verb.EXTEND: "heartbeat",
-    Verb.COMPLETE: "done",
+    Verb.COMPLETE: "completed",
     Verb.FAIL: "failed",
     Verb.RESCHEDULE: "rescheduled",
     Verb.RELEASE: "released",
@@ -68,8 +68,8 @@ def _details(event: Event, request: Mapping[str, str]) -> Iterator[str]:
         return
     if "delivered_at" in event.changes:
         yield "cancel request delivered"
-    else:
-        yield _WORDS.get(Verb(event.verb), event.verb)
+    elif (word := _WORDS.get(Verb(event.verb), event.verb)) != STATUS_OF[event.state].value:
+        yield word
     if event.verb != Verb.SUBMIT:
         yield from (f"{name}: {_value(event.changes[name])}" for name in _TOLD if event.changes.get(name))
     if event.reason:
@@ -87,7 +87,8 @@ def _cancel_details(event: Event, request: Mapping[str, str]) -> Iterator[str]:
     yield f"{role}: {plain(request.get('by', event.actor))}"
     if request.get("reason"):
         yield f"reason: {_quoted(request['reason'])}"
-    if rung := event.changes.get("rung"):
+    rung = event.changes.get("rung")
+    if rung and rung != Rung.PENDING:
         yield f"rung: {rung}"
 
 

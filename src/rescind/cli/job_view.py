@@ -11,7 +11,7 @@ from rich.text import Text
 
 from rescind.cli.render import duration, gap_ms, json_text, note, plain, relative, status_text, when
 from rescind.job import Job, Receipt, Rung
-from rescind.state import State, TaskStatus
+from rescind.state import FINAL_STATES, State, TaskStatus
 
 HOW = {
     Rung.PENDING: "it was not running",
@@ -31,7 +31,7 @@ def job_card(job: Job) -> RenderableType:
     for name, value in _rows(job):
         grid.add_row(name, Text(value) if isinstance(value, str) else value)
     title = Text.assemble((plain(job.id), "bold"), "  ", plain(job.need), "  ", status_text(job))
-    return Group(title, Padding(grid, (0, 0, 0, 2)))
+    return Group(title, Padding(grid, (0, 0, 0, 2), expand=False))
 
 
 def _rows(job: Job) -> Iterator[tuple[str, RenderableType]]:
@@ -57,9 +57,12 @@ def _state(job: Job) -> str:
 def _waiting(job: Job) -> Iterator[tuple[str, RenderableType]]:
     if job.state is State.AWAITING_FUTURE:
         yield "available", when(job.available_at)
-    if job.wait_for:
+    if job.wait_for and job.state not in FINAL_STATES:
         yield "waits for", ", ".join(job.wait_for)
-        yield "if cancelled", f"{job.on_dependency_cancelled}; if failed {job.on_dependency_failed}"
+        yield (
+            "then",
+            f"{job.on_dependency_cancelled} if one is cancelled, {job.on_dependency_failed} if one fails",
+        )
     if job.singleton_key:
         yield "singleton", plain(job.singleton_key)
     if job.priority:
@@ -121,20 +124,27 @@ def _shortened(text: str) -> str:
 
 
 def jobs_table(jobs: Sequence[Job]) -> Table:
+    """Ids are never cut, as people copy them; needs, owners and notes give way when it gets narrow."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
-    table.add_column("id", no_wrap=True, min_width=max(len(job.id) for job in jobs))
-    table.add_column("need", no_wrap=True, overflow="ellipsis")
+    table.add_column("id", no_wrap=True)
+    table.add_column("need")
     table.add_column("status", no_wrap=True)
     with_owner = any(job.owner for job in jobs)
     if with_owner:
-        table.add_column("owner", no_wrap=True, overflow="ellipsis")
+        table.add_column("owner")
     table.add_column("submitted", no_wrap=True)
-    table.add_column("", no_wrap=True, overflow="ellipsis", style="dim")
+    table.add_column("", style="dim")
     for job in jobs:
-        owner = [Text(plain(job.owner or ""))] if with_owner else []
-        age = Text(relative(job.submitted_at))
-        table.add_row(job.id, Text(plain(job.need)), status_text(job), *owner, age, Text(note(job)))
+        owner = [_cut(job.owner or "")] if with_owner else []
+        table.add_row(
+            job.id, _cut(job.need), status_text(job), *owner, relative(job.submitted_at), _cut(note(job))
+        )
     return table
+
+
+def _cut(text: str) -> Text:
+    """One line, shortened to its column. The column itself may shrink, which `no_wrap` there would prevent."""
+    return Text(plain(text), no_wrap=True, overflow="ellipsis")
 
 
 def stats_table(counts: Mapping[str, Mapping[State, int]]) -> Table:

@@ -10,7 +10,7 @@ import typer
 from rescind import sync
 from rescind.cli.failure import ExitCode, report
 from rescind.cli.options import Ids, Json, Url
-from rescind.cli.render import emit, err, out, plural
+from rescind.cli.render import emit, err, plural, say, show
 from rescind.errors import JobNotFoundError
 from rescind.job import Event
 from rescind.lifecycle import Verb
@@ -29,7 +29,7 @@ def status(ids: Ids, url: Url = None, as_json: Json = False) -> int:
             except JobNotFoundError as problem:
                 code = report(problem, as_json=as_json)
             else:
-                emit(job.as_dict()) if as_json else out().print(job_card(job))
+                emit(job.as_dict()) if as_json else show(job_card(job))
     return code
 
 
@@ -56,7 +56,7 @@ def list_jobs(
         emit({"jobs": [job.as_dict() for job in page], "next": page.next})
         return
     if page.jobs:
-        out().print(jobs_table(page.jobs))
+        show(jobs_table(page.jobs))
     else:
         err().print(
             "no such jobs" if after or status or need or owner else "no jobs yet: rescind submit NEED"
@@ -84,7 +84,7 @@ def history(
             emit(event_dict(version, event))
         return
     for line in lines(shown):
-        out().print(line, soft_wrap=True)
+        say(line)
     if hidden := len(events) - len(shown):
         err().print(f"{plural(hidden, 'heartbeat')} not shown: --all", style="dim")
 
@@ -103,6 +103,6 @@ def stats(url: Url = None, as_json: Json = False) -> None:
     if as_json:
         emit(counts)
     elif counts:
-        out().print(stats_table(counts))
+        show(stats_table(counts))
     else:
         err().print("no jobs yet: rescind submit NEED")

@@ -15,7 +15,7 @@ from rescind.job import Job
 from rescind.state import State, TaskStatus
 
 if TYPE_CHECKING:  # rich takes a while to import, and JSON output does without it
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.text import Text
 
 _WIDE: Final = 1000  # columns when nobody looks: in a pipe nothing should be cut off
@@ -47,6 +47,22 @@ def _console(*, stderr: bool) -> "Console":
     if not console.is_terminal:
         console.width = _WIDE
     return console
+
+
+def show(what: "RenderableType") -> None:
+    """Tables and the like on stdout; in a pipe without the blanks that fill their lines."""
+    console = out()
+    if console.is_terminal:
+        console.print(what)
+        return
+    with console.capture() as captured:
+        console.print(what)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+
+def say(line: "str | Text") -> None:
+    """A line on stdout; only a terminal's width may break it."""
+    out().print(line, soft_wrap=not out().is_terminal)
 
 
 def emit(value: Any) -> None:
@@ -90,12 +106,14 @@ def duration(seconds: float) -> str:
 
 def relative(moment: datetime) -> str:
     seconds = (SYSTEM_CLOCK.now() - moment).total_seconds()
+    if -1 < seconds < 1:
+        return "now"
     return f"in {duration(-seconds)}" if seconds < 0 else f"{duration(seconds)} ago"
 
 
 def absolute(moment: datetime) -> str:
     """In the reader's own time zone."""
-    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S %Z}"
+    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def when(moment: datetime) -> str:

@@ -8,11 +8,11 @@ from typing import Annotated
 import msgspec
 import typer
 
-from rescind import settings, sync
+from rescind import sync
 from rescind.cli import log
 from rescind.cli.locate import locate
 from rescind.cli.options import Json, Url
-from rescind.cli.render import emit, out, plural
+from rescind.cli.render import emit, plural, say
 from rescind.engine import Swept
 from rescind.queue import connect
 from rescind.worker import Worker
@@ -47,7 +47,10 @@ def worker(
 ) -> None:
     """Run a worker until Ctrl-C or SIGTERM: it lets its jobs end; a second one does not wait for them."""
     log.start(log_level, as_json=as_json)
-    asyncio.run(_work(locate(target), url, need or None, concurrency, until_empty))
+    found = locate(target)
+    _log.info("%s starts as %s; Ctrl-C stops it", target, found.name)
+    asyncio.run(_work(found, url, need or None, concurrency, until_empty))
+    _log.info("%s stopped", found.name)
 
 
 async def _work(
@@ -55,9 +58,9 @@ async def _work(
 ) -> None:
     if worker.queue is not None and url is None:
         await worker.run(needs=needs, concurrency=concurrency, until_empty=until_empty)
-        return
-    async with connect(url, settings=settings.load()) as queue:
-        await worker.run(queue, needs=needs, concurrency=concurrency, until_empty=until_empty)
+    else:
+        async with connect(url) as queue:
+            await worker.run(queue, needs=needs, concurrency=concurrency, until_empty=until_empty)
 
 
 def sweep(url: Url = None, as_json: Json = False) -> None:
@@ -69,7 +72,7 @@ def sweep(url: Url = None, as_json: Json = False) -> None:
         del facts["more"]  # a whole sweep never leaves any
         emit(facts)
     else:
-        out().print(_words(swept))
+        say(_words(swept))
 
 
 def _words(swept: Swept) -> str:

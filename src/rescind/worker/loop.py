@@ -9,7 +9,7 @@ from typing import Any, Final
 from rescind import telemetry
 from rescind.clock import every, wait_first
 from rescind.engine import Beat, Claim, Engine, WorkerInfo
-from rescind.errors import RescindError, Unavailable
+from rescind.errors import LeaseLost, RescindError, Unavailable
 from rescind.job import Job
 from rescind.lease import Settlement
 from rescind.settings import Settings
@@ -112,7 +112,8 @@ class Loop:
         if isinstance(answer, Job):
             _count(answer)
             return
-        _log.warning("job %s: %s", settlement.lease.job_id, answer)
+        level = logging.INFO if isinstance(answer, LeaseLost) else logging.WARNING
+        _log.log(level, "settlement refused: %s", answer)
         if (second := second_word(settlement, answer)) is not None:
             self._outbox.append(second)
             self._turn.set()
@@ -233,8 +234,10 @@ class Loop:
     def _hear(self, attempt: Attempt, beat: Beat, expires: float) -> None:
         """What the store said of one lease: it goes on, it is to stop, or it is gone."""
         if beat.error is not None or beat.job is None:
-            telemetry.LEASES_LOST.labels(attempt.job.need).inc()
-            _log.warning("stopping job %s: %s", attempt.job.id, beat.error)
+            if attempt.stop is not Stop.LOST:
+                telemetry.LEASES_LOST.labels(attempt.job.need).inc()
+                forced = beat.job is not None and beat.job.state is State.CANCELLED
+                _log.log(logging.INFO if forced else logging.WARNING, "stopping a handler: %s", beat.error)
             attempt.ask_to_stop(Stop.LOST)
         elif beat.job.cancelling:
             attempt.ask_to_stop(Stop.CANCEL)

@@ -218,9 +218,17 @@ def _amend(tx: Transaction, job_id: str, amendment: Amendment) -> Job:
     return submit.await_dependencies(tx, after)
 
 
+def _check_policies(body: object) -> None:
+    """A bad policy must not get in: every later move of its need would stumble over it."""
+    try:
+        msgspec.convert(body, dict[str, Policy])
+    except msgspec.ValidationError as problem:
+        raise InvalidInput(f"not a policy per need: {problem}") from problem
+
+
 def _replace(tx: Transaction, name: str, change: Document) -> Document:
     if name == POLICIES:
-        msgspec.convert(change.body, dict[str, Policy])  # a bad policy must not get in
+        _check_policies(change.body)
     if read.document(tx.connection, name).revision != change.revision:
         raise DocumentConflict(name, change.revision)
     tx.execute(
