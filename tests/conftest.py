@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import msgspec
 import pytest
 
@@ -11,7 +12,11 @@ from rescind import Queue, connect
 from rescind.clock import SystemClock
 from rescind.settings import Settings
 
-pytest_plugins = ["rescind.testing.plugin"]
+# No deadlines: a busy machine is no bug.
+hypothesis.settings.register_profile(
+    "rescind", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("rescind")
 
 
 @pytest.fixture

@@ -435,7 +435,7 @@ async def test_a_worker_that_lost_its_lease_stops_the_handler_and_cannot_settle(
     queue: Queue, clock: SystemClock
 ) -> None:
     """The clock jumps past the lease; another worker takes the job; the first learns of it and is refused."""
-    first, second = Worker(queue, name="first"), Worker(queue, name="second")
+    first, second = Worker(queue, name="first", concurrency=1), Worker(queue, name="second")
     taken_back = asyncio.Event()
 
     @first.task("job")

@@ -43,6 +43,7 @@ class Queue:
         self.by = check_text(by or f"user:{_login()}", "by")
 
     async def close(self) -> None:
+        """Let go of the store; what was acknowledged is on disk."""
         await self.engine.close()
 
     async def __aenter__(self) -> "Queue":
@@ -87,6 +88,7 @@ class Queue:
     # Looking
 
     async def get(self, job_id: str) -> Job:
+        """The job as it stands; `JobNotFoundError` when there is none."""
         job = (await self.engine.get([job_id]))[0]
         if job is None:
             raise JobNotFoundError(job_id)
@@ -109,6 +111,7 @@ class Queue:
     async def count(
         self, *, need: str | None = None, owner: str | None = None, status: TaskStatus | str | None = None
     ) -> int:
+        """How many jobs there are, narrowed as in `list`."""
         counts = await self.engine.count(_filter(need, owner, status))
         return sum(number for states in counts.values() for number in states.values())
 
@@ -130,6 +133,7 @@ class Queue:
             return job
 
     async def workers(self) -> Sequence[WorkerInfo]:
+        """The workers seen within the last day, and when."""
         return await self.engine.workers()
 
     # Cancelling
@@ -185,6 +189,7 @@ class Queue:
         running: bool = False,
         dry_run: bool = False,
     ) -> int:
+        """As `cancel_by_type`, for the jobs of an owner."""
         selector = Selector(owner=check_text(owner, "owner"), running=running)
         return await self._count_cancelled(selector, self._request(reason, by, force), dry_run)
 
@@ -269,6 +274,7 @@ class Queue:
         return await sweep_all(self.engine, self.settings.retention)
 
     async def account(self, owner: str) -> Account:
+        """What an owner can spend, and what running jobs have set aside."""
         return await self.engine.account(check_text(owner, "owner"))
 
     async def credit(

@@ -13,24 +13,39 @@ from platformdirs import user_data_path
 from rescind.errors import InvalidSettings
 from rescind.payload import DEFAULT_LIMIT_BYTES
 
-_Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400 * 365)]
-_MaybeZeroSeconds = Annotated[float, msgspec.Meta(ge=0, le=86_400 * 365)]
-_Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+_YEAR = 86_400.0 * 365
+
+
+def _seconds(description: str, *, zero: bool = False) -> msgspec.Meta:
+    if zero:
+        return msgspec.Meta(ge=0, le=_YEAR, description=description)
+    return msgspec.Meta(gt=0, le=_YEAR, description=description)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that can be set, with its default. `RESCIND_LEASE_SECONDS=90` sets `lease_seconds`."""
+    """Everything that can be set. `RESCIND_LEASE_SECONDS=90` sets `lease_seconds`."""
 
-    url: str | None = None  # where the queue lives; None: one SQLite file in the user's data directory
-    concurrency: _Count = 10  # jobs that one worker runs at a time
-    lease_seconds: _Seconds = 60
-    heartbeat_seconds: _Seconds = 15
-    grace_seconds: _MaybeZeroSeconds = 10  # from the request to stop until an exception is raised
-    kill_after_seconds: _MaybeZeroSeconds = 5  # from that until the handler is given up
-    drain_seconds: _MaybeZeroSeconds = 30  # what running handlers get at shutdown
-    sweep_seconds: _Seconds = 60
-    retention_days: Annotated[float, msgspec.Meta(gt=0)] = 30
-    payload_limit_bytes: Annotated[int, msgspec.Meta(ge=1)] = DEFAULT_LIMIT_BYTES
+    url: Annotated[
+        str | None,
+        msgspec.Meta(description="where the queue lives; by default a file in the user's data directory"),
+    ] = None
+    concurrency: Annotated[
+        int, msgspec.Meta(ge=1, le=1_000_000, description="jobs that one worker runs at a time")
+    ] = 10
+    lease_seconds: Annotated[float, _seconds("how long a claim holds without a heartbeat")] = 60
+    heartbeat_seconds: Annotated[float, _seconds("how often a worker keeps its leases")] = 15
+    grace_seconds: Annotated[
+        float, _seconds("from the request to stop until an exception is raised in the handler", zero=True)
+    ] = 10
+    kill_after_seconds: Annotated[float, _seconds("from that until the handler is given up", zero=True)] = 5
+    drain_seconds: Annotated[float, _seconds("what running handlers get at shutdown", zero=True)] = 30
+    sweep_seconds: Annotated[float, _seconds("the pause between two sweeps")] = 60
+    retention_days: Annotated[
+        float, msgspec.Meta(gt=0, description="how long finished jobs keep their input and output")
+    ] = 30
+    payload_limit_bytes: Annotated[
+        int, msgspec.Meta(ge=1, description="the most JSON that an input or output may be")
+    ] = DEFAULT_LIMIT_BYTES
 
     @property
     def retention(self) -> timedelta:

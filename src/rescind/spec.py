@@ -4,7 +4,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import msgspec
 
@@ -45,19 +45,19 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 class SubmitOptions(TypedDict, total=False):
     """What may be said about a job besides its need and input; `spec()` holds the defaults."""
 
-    id: str | None
-    by: str | None
-    owner: str | None
-    priority: int  # higher runs first
-    singleton_key: str | None  # at most one job with this key runs at a time
-    wait_for: Sequence[str]  # ids of jobs that must end first
-    on_dependency_cancelled: OnDependency
-    on_dependency_failed: OnDependency
-    available_at: datetime | None
-    delay_seconds: float  # counted from available_at, or from now
-    max_attempts: int | None  # None: no limit
-    idempotency_key: str | None  # the same key and input again gives the same job
-    estimate: int | None  # tokens to set aside from the owner's account
+    id: Annotated[str | None, "its id; otherwise a new UUID"]
+    by: Annotated[str | None, "in whose name it is submitted; otherwise the queue's `by`"]
+    owner: Annotated[str | None, "for whom it is run"]
+    priority: Annotated[int, "higher runs first"]
+    singleton_key: Annotated[str | None, "at most one job with this key runs at a time"]
+    wait_for: Annotated[Sequence[str], "ids of jobs that must end first"]
+    on_dependency_cancelled: Annotated[OnDependency, "run anyway, or be cancelled with it"]
+    on_dependency_failed: Annotated[OnDependency, "run anyway, or be cancelled for it"]
+    available_at: Annotated[datetime | None, "not before this time"]
+    delay_seconds: Annotated[float, "not before so long after that, or after now"]
+    max_attempts: Annotated[int | None, "failures until it is given up; None: never"]
+    idempotency_key: Annotated[str | None, "the same key and input again gives the same job, for 30 days"]
+    estimate: Annotated[int | None, "tokens to set aside from the owner's account"]
 
 
 def spec(

@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -60,22 +59,13 @@ async def _play(speed: float, interactive: bool, as_json: bool) -> "list[Role]":
         return await play(demo_view.Screen(live), speed)
 
 
-async def _directed_by_keys(stage: "Stage") -> AsyncIterator[None]:
+async def _directed_by_keys(stage: "Stage") -> None:
     from rescind.cli.demo_jobs import PARTS
     from rescind.cli.keys import pressed
 
-    wishes: asyncio.Queue[str] = asyncio.Queue()
-
-    async def obey() -> None:
-        while (key := await wishes.get()) != "q":
-            number = "1234567890".find(key)
-            if number >= 0:
+    keys: asyncio.Queue[str] = asyncio.Queue()
+    with pressed(keys.put_nowait):
+        while (key := await keys.get()) != "q":
+            if (number := "1234567890".find(key)) >= 0:
                 await stage.cancel(PARTS[number].id, "user:you", "you pressed its number")
-        stage.over.set()
-
-    obeying = asyncio.create_task(obey())
-    try:
-        with pressed(wishes.put_nowait):
-            yield
-    finally:
-        obeying.cancel()
+    stage.over.set()

@@ -3,10 +3,10 @@
 import asyncio
 import logging
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -30,6 +30,8 @@ class Role(msgspec.Struct, frozen=True):
     @property
     def ran_seconds(self) -> float:
         """How long it worked, in the seconds of the story."""
+        if self.job.state is State.COMPLETED:
+            return self.part.seconds
         if self.job.claimed_at is None:
             return 0.0
         end = self.job.stopped_at or self.job.finished_at
@@ -111,17 +113,19 @@ class Stage:
         return self._clock.monotonic() - self._began
 
 
-async def play(
-    view: View, speed: float, direct: Callable[[Stage], AsyncIterator[None]] | None = None
-) -> list[Role]:
-    """The whole demo; nothing of it stays behind. `direct` takes the place of the script."""
+Direct = Callable[[Stage], Coroutine[Any, Any, None]]
+
+
+async def play(view: View, speed: float, direct: Direct = Stage.follow_script) -> list[Role]:
+    """The whole demo; nothing of it stays behind. `direct` decides what is taken back."""
     logging.getLogger("rescind").addHandler(logging.NullHandler())  # the view tells the story
     with tempfile.TemporaryDirectory(prefix="rescind-demo-") as directory:
-        async with _open(Path(directory) / "demo.db") as queue, _working(queue, speed):
+        async with _open(Path(directory) / "demo.db") as queue:
             stage = Stage(queue, view, speed)
-            await stage.submit()
-            async with asynccontextmanager(direct or _scripted)(stage):
-                return await stage.watch()
+            async with _working(queue, stage.over, speed):
+                await stage.submit()
+                async with _beside(direct(stage), stage.over):
+                    return await stage.watch()
 
 
 def _open(path: Path) -> connect:
@@ -129,21 +133,26 @@ def _open(path: Path) -> connect:
     return connect(url, settings=settings(url))
 
 
-async def _scripted(stage: Stage) -> AsyncIterator[None]:
-    script = asyncio.create_task(stage.follow_script())
-    try:
-        yield
-    finally:
-        script.cancel()
-        await asyncio.gather(script, return_exceptions=True)
-
-
 @asynccontextmanager
-async def _working(queue: Queue, speed: float) -> AsyncIterator[None]:
+async def _working(queue: Queue, over: asyncio.Event, speed: float) -> AsyncIterator[None]:
     worker = make_worker(speed)
     task = asyncio.create_task(worker.run(queue, handle_signals=False))
+    task.add_done_callback(lambda _: over.set())
     try:
         yield
     finally:
         worker.stop()  # with no time to drain, handlers still running are stopped and their jobs given back
         await task
+
+
+@asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None], over: asyncio.Event) -> AsyncIterator[None]:
+    """Work that accompanies the show; should it break, the show ends and the error comes out."""
+    task = asyncio.create_task(work)
+    task.add_done_callback(lambda done: over.set() if not done.cancelled() and done.exception() else None)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task

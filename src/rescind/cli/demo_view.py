@@ -171,7 +171,7 @@ def _asked(role: Role, by: str, reason: str) -> Text:
 
 
 def _person(by: str) -> str:
-    return by.removeprefix("user:")
+    return by.removeprefix("user:").removeprefix("job:")
 
 
 def _how(role: Role) -> str:
@@ -198,7 +198,9 @@ def _after(role: Role, word: str = "") -> str:
 def summary(roles: list[Role]) -> Table:
     """Which were stopped, by whom, why, how, how fast, and what that saved."""
     stopped = [role for role in roles if role.stopped]
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False, show_footer=True)
+    table = Table(
+        box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, show_footer=True
+    )
     total = sum(role.saved_dollars for role in stopped)
     table.add_column("taken back", footer=f"{len(stopped)} of {len(roles)}", no_wrap=True)
     table.add_column("by", no_wrap=True)

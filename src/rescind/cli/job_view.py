@@ -125,7 +125,7 @@ def _shortened(text: str) -> str:
 
 def jobs_table(jobs: Sequence[Job]) -> Table:
     """Ids are never cut, as people copy them; needs, owners and notes give way when it gets narrow."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column("id", no_wrap=True)
     table.add_column("need")
     table.add_column("status", no_wrap=True)
@@ -143,14 +143,18 @@ def jobs_table(jobs: Sequence[Job]) -> Table:
 
 
 def _cut(text: str) -> Text:
-    """One line, shortened to its column. The column itself may shrink, which `no_wrap` there would prevent."""
+    """One line, shortened to its column. `no_wrap` on the column would keep that from shrinking."""
     return Text(plain(text), no_wrap=True, overflow="ellipsis")
 
 
 def stats_table(counts: Mapping[str, Mapping[State, int]]) -> Table:
     states = [state for state in State if any(state in each for each in counts.values())]
     table = Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False, show_footer=len(counts) > 1
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        show_edge=False,
+        show_footer=len(counts) > 1,
     )
     table.add_column("need", footer="all")
     for state in states:

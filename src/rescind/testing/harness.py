@@ -2,19 +2,21 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import count
 from typing import Any, Final
 
 import msgspec
 
 from rescind import payload
-from rescind.engine import Amendment, Claim, Document, Engine, Filter, Selector, Swept, WorkerInfo
+from rescind.engine import Amendment, Claim, Document, Engine, Selector, Swept, WorkerInfo
 from rescind.job import CancelRequest, CancelResult, Event, Job
 from rescind.lease import Acknowledge, Complete, Fail, Lease, Release, Report, Reschedule, Settlement, Target
 from rescind.lifecycle import Situation, situation_of
 from rescind.policy import Account
 from rescind.spec import JobSpec, spec
 from rescind.testing.engines import Store
-from rescind.testing.invariants import Run, check_all
+from rescind.testing.invariants import check_all
+from rescind.testing.record import events_of, jobs_of, run_of
 
 NEED: Final = "work"
 WORKER: Final = "worker-1"
@@ -26,11 +28,11 @@ _PAGE: Final = 1000
 class Harness:
     """One engine on a store. `peer()` gives another on the same store, to meet the first one there."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, prefix: str = "job") -> None:
         self.store = store
         self.engine: Engine = store.connect()
         self._peers: list[Harness] = []
-        self._numbers = iter(range(1, 10**9))
+        self._ids = (f"{prefix}-{number}" for number in count(1))
 
     async def open(self) -> None:
         await self.engine.install()
@@ -43,7 +45,7 @@ class Harness:
 
     async def peer(self) -> "Harness":
         """A second engine where the store allows it, else a second caller of the same one."""
-        peer = Harness(self.store)
+        peer = Harness(self.store, f"peer-{len(self._peers) + 1}")
         await peer.open()
         self._peers.append(peer)
         return peer
@@ -59,7 +61,7 @@ class Harness:
     # Producers
 
     def spec(self, need: str = NEED, input: Any = None, **options: Any) -> JobSpec:
-        options.setdefault("id", f"job-{next(self._numbers)}")
+        options.setdefault("id", next(self._ids))
         options.setdefault("by", "tester")
         return spec(need, input, **options)
 
@@ -191,42 +193,18 @@ class Harness:
 
     async def events(self) -> list[Event]:
         """Everything that happened in the store, in order."""
-        events: list[Event] = []
-        while page := await self.engine.changes(events[-1].seq if events else 0, _PAGE):
-            events.extend(page)
-        return events
+        return await events_of(self.engine)
 
     async def jobs(self) -> list[Job]:
-        jobs: list[Job] = []
-        after: str | None = None
-        while True:
-            page = await self.engine.list(Filter(), limit=_PAGE, after=after)
-            jobs.extend(page.jobs)
-            if page.next is None:
-                return jobs
-            after = page.next
+        return await jobs_of(self.engine)
 
     # Truth
-
-    async def run_so_far(
-        self, *, acknowledged: Iterable[str] = (), answers: Iterable[CancelResult] | None = None
-    ) -> Run:
-        """What the store says happened, with what callers were told, for the invariants."""
-        jobs = await self.jobs()
-        owners = {job.owner for job in jobs if job.owner is not None}
-        return Run(
-            events=await self.events(),
-            jobs=jobs,
-            accounts=[await self.engine.account(owner) for owner in sorted(owners)],
-            acknowledged=frozenset(acknowledged),
-            answers=None if answers is None else list(answers),
-        )
 
     async def violations(
         self, *, acknowledged: Iterable[str] = (), answers: Iterable[CancelResult] | None = None
     ) -> list[str]:
         """Where what happened breaks an invariant; empty when all is well."""
-        return check_all(await self.run_so_far(acknowledged=acknowledged, answers=answers))
+        return check_all(await run_of(self.engine, acknowledged=acknowledged, answers=answers))
 
 
 def _lease(held: Job | Lease) -> Lease:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rescind.errors import CancelledByRequest, InvalidInput
 from rescind.job import Job
-from rescind.lease import Report
+from rescind.lease import Lease, Report
 
 
 class Answer:
@@ -51,29 +51,64 @@ class CancelSignal:
         self._for_tasks.set()
 
 
+class Tally:
+    """What a handler has reported so far, from whichever thread; the worker passes it on."""
+
+    def __init__(self, lease: Lease, changed: Callable[[], None]) -> None:
+        self._lease = lease
+        self._changed = changed  # tells the worker that there is something to pass on
+        self._lock = threading.Lock()
+        self._progress: float | None = None
+        self._message: str | None = None
+        self.units = 0
+        self.work_started = False
+        self.dirty = False
+
+    def progress(self, fraction: float, message: str | None) -> None:
+        with self._lock:
+            self._progress, self._message, self.dirty = fraction, message or self._message, True
+        self._changed()
+
+    def use(self, units: int) -> None:
+        with self._lock:
+            self.units, self.dirty = self.units + units, True
+        self._changed()
+
+    def start(self) -> None:
+        with self._lock:
+            self.work_started = self.dirty = True
+
+    def report(self) -> Report:
+        """Everything so far; sent again it means the same."""
+        with self._lock:
+            self.dirty = False
+            return Report(
+                lease=self._lease,
+                progress=self._progress,
+                message=self._message,
+                units=self.units,
+                work_started=self.work_started,
+            )
+
+
 class Context:
-    """Handed to handlers that take `(input, context)`."""
+    """Handed to handlers that take `(input, context)`. `context.job` is the job, `context.cancelled` an event
+    that is set when it should stop."""
 
     def __init__(
         self,
         job: Job,
+        tally: Tally,
         *,
         now: Callable[[], datetime],
-        changed: Callable[[], None],
-        write: Callable[["Context"], Awaitable[None]],
+        write: Callable[[Lease], Awaitable[None]],
     ) -> None:
         self.job = job
         self.cancelled = CancelSignal()
         self.seen_at: datetime | None = None  # when the handler first noticed that it should stop
+        self._tally = tally
         self._now = now
-        self._changed = changed  # tells the worker, from any thread, that there is something to report
         self._write = write
-        self._lock = threading.Lock()
-        self._progress: float | None = None
-        self._message: str | None = None
-        self._units = 0
-        self._work_started = False
-        self._dirty = False
 
     @property
     def token(self) -> int:
@@ -99,47 +134,16 @@ class Context:
         """How far along, from 0 to 1; shown to whoever watches."""
         if not 0 <= fraction <= 1:
             raise InvalidInput(f"progress is a fraction from 0 to 1, not {fraction!r}")
-        with self._lock:
-            self._progress, self._message, self._dirty = fraction, message or self._message, True
-        self._changed()
+        self._tally.progress(fraction, message)
 
     def usage(self, units: int) -> None:
         """Units of metered work done since the last call; they add up."""
         if isinstance(units, bool) or not isinstance(units, int) or units < 0:
             raise InvalidInput(f"usage is a whole number of units, 0 or more, not {units!r}")
-        with self._lock:
-            self._units, self._dirty = self._units + units, True
-        self._changed()
+        self._tally.use(units)
 
     async def mark_started(self) -> None:
         """Write down that paid work begins, before it does. Raises when the job should not go on."""
-        with self._lock:
-            self._work_started = self._dirty = True
-        await self._write(self)
+        self._tally.start()
+        await self._write(self.job.lease)
         self.raise_if_cancelled()
-
-    # For the worker
-
-    @property
-    def dirty(self) -> bool:
-        return self._dirty
-
-    @property
-    def units(self) -> int:
-        return self._units
-
-    @property
-    def work_started(self) -> bool:
-        return self._work_started
-
-    def report(self) -> Report:
-        """Everything to tell the engine so far; sent again it means the same."""
-        with self._lock:
-            self._dirty = False
-            return Report(
-                lease=self.job.lease,
-                progress=self._progress,
-                message=self._message,
-                units=self._units,
-                work_started=self._work_started,
-            )

@@ -11,7 +11,7 @@ import msgspec
 
 from rescind.clock import Clock
 from rescind.job import Job
-from rescind.worker.context import Context
+from rescind.worker.context import Context, Tally
 from rescind.worker.task import Task
 
 
@@ -37,10 +37,13 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 class Attempt:
     """One run of a handler, from claim to settlement."""
 
-    def __init__(self, job: Job, task: Task, context: Context, *, clock: Clock, expires: float) -> None:
+    def __init__(
+        self, job: Job, task: Task, context: Context, tally: Tally, *, clock: Clock, expires: float
+    ) -> None:
         self.job = job
         self.task = task
         self.context = context
+        self.tally = tally
         self.expires = expires  # of the lease, by the worker's own monotonic clock
         self.stop: Stop | None = None
         self.handler: asyncio.Future[Any] | None = None

@@ -11,11 +11,11 @@ from rescind.clock import every, wait_first
 from rescind.engine import Beat, Claim, Engine, WorkerInfo
 from rescind.errors import LeaseLost, RescindError, Unavailable
 from rescind.job import Job
-from rescind.lease import Settlement
+from rescind.lease import Lease, Settlement
 from rescind.settings import Settings
 from rescind.state import State
 from rescind.sweeper import Sweeper
-from rescind.worker.context import Context
+from rescind.worker.context import Context, Tally
 from rescind.worker.ladder import Attempt, Stop
 from rescind.worker.run import decide, second_word
 from rescind.worker.task import Task
@@ -133,8 +133,9 @@ class Loop:
 
     def _start(self, group: asyncio.TaskGroup, job: Job, *, expires: float) -> None:
         telemetry.CLAIMED.labels(job.need).inc()
-        context = Context(job, now=self._clock.now, changed=self._wake_reporter(), write=self._write)
-        attempt = Attempt(job, self._tasks[job.need], context, clock=self._clock, expires=expires)
+        tally = Tally(job.lease, self._wake_reporter())
+        context = Context(job, tally, now=self._clock.now, write=self._write)
+        attempt = Attempt(job, self._tasks[job.need], context, tally, clock=self._clock, expires=expires)
         self._attempts[job.lease.lease_id] = attempt
         self._busy += 1
         if expires <= self._clock.monotonic():  # we were paused since the claim: it is not ours any more
@@ -156,14 +157,8 @@ class Loop:
         grace = self._settings.grace_seconds if task.grace_seconds is None else task.grace_seconds
         ending = await attempt.run(grace, self._settings.kill_after_seconds)
         telemetry.RUN_SECONDS.labels(job.need).observe(self._clock.monotonic() - started)
-        settlement = decide(
-            job,
-            task,
-            ending,
-            attempt.context,
-            chance=self._clock.random(),
-            payload_limit_bytes=self._settings.payload_limit_bytes,
-        )
+        limit = self._settings.payload_limit_bytes
+        settlement = decide(attempt, ending, chance=self._clock.random(), payload_limit_bytes=limit)
         del self._attempts[job.lease.lease_id]
         self._outbox.append(settlement)
         self._turn.set()
@@ -214,19 +209,19 @@ class Loop:
 
     async def _report(self) -> None:
         try:
-            dirty = [attempt for attempt in self._attempts.values() if attempt.context.dirty]
+            dirty = [attempt for attempt in self._attempts.values() if attempt.tally.dirty]
             await self._beat(dirty, lease_seconds=None)
         except Unavailable as problem:  # the next heartbeat carries the same
             _log.warning("could not write progress: %s", problem)
 
-    async def _write(self, context: Context) -> None:
-        attempt = self._attempts.get(context.job.lease.lease_id)
+    async def _write(self, lease: Lease) -> None:
+        attempt = self._attempts.get(lease.lease_id)
         if attempt is not None:
             await self._beat([attempt], lease_seconds=None)
 
     async def _beat(self, attempts: Sequence[Attempt], lease_seconds: float | None) -> None:
         sent = self._clock.monotonic()
-        reports = [attempt.context.report() for attempt in attempts]
+        reports = [attempt.tally.report() for attempt in attempts]
         beats = await self._engine.extend(self._info, reports, lease_seconds)
         for attempt, beat in zip(attempts, beats, strict=True):
             self._hear(attempt, beat, sent + lease_seconds if lease_seconds else attempt.expires)

@@ -1,6 +1,7 @@
 """From how a handler ended to what the worker says about its lease: one pure decision."""
 
 import asyncio
+from datetime import datetime
 
 import msgspec
 
@@ -17,8 +18,7 @@ from rescind.job import Job, Rung
 from rescind.lease import Acknowledge, Complete, Fail, Release, Settlement, Target
 from rescind.lease import Reschedule as RescheduleLease
 from rescind.spec import check_moment, check_need, check_seconds, check_wait_for
-from rescind.worker.context import Context
-from rescind.worker.ladder import Ending, Stop
+from rescind.worker.ladder import Attempt, Ending, Stop
 from rescind.worker.reschedule import Reschedule
 from rescind.worker.task import Task
 
@@ -26,29 +26,30 @@ _STOPPED = (CancelledByRequest, asyncio.CancelledError)
 _ERROR_LIMIT = 2_000
 
 
-def decide(
-    job: Job, task: Task, ending: Ending, context: Context, *, chance: float, payload_limit_bytes: int
-) -> Settlement:
+def decide(attempt: Attempt, ending: Ending, *, chance: float, payload_limit_bytes: int) -> Settlement:
     """The settlement that an ending means, with what the attempt used."""
+    job, task, tally = attempt.job, attempt.task, attempt.tally
     try:
-        settlement = _decide(job, task, ending, context, chance, payload_limit_bytes)
+        settlement = _decide(job, task, ending, attempt.context.seen_at, chance, payload_limit_bytes)
     except InvalidInput as problem:  # what it returned cannot be stored; trying again would not help
         settlement = Fail(
             lease=job.lease, error=f"handler of {task.need!r} returned: {problem}", retry_seconds=None
         )
-    return msgspec.structs.replace(settlement, units=context.units, work_started=context.work_started)
+    return msgspec.structs.replace(settlement, units=tally.units, work_started=tally.work_started)
 
 
-def _decide(job: Job, task: Task, ending: Ending, context: Context, chance: float, limit: int) -> Settlement:
+def _decide(
+    job: Job, task: Task, ending: Ending, seen_at: datetime | None, chance: float, limit: int
+) -> Settlement:
     lease = job.lease
     pause = task.retry.delay_seconds(job.failures, chance)
     match ending:
         case Ending(stop=Stop.CANCEL, abandoned=True):
-            return Acknowledge(lease=lease, rung=Rung.ABANDONED, acknowledged_at=context.seen_at)
+            return Acknowledge(lease=lease, rung=Rung.ABANDONED, acknowledged_at=seen_at)
         case Ending(stop=Stop.CANCEL, error=None, value=None | Reschedule()):
-            return Acknowledge(lease=lease, rung=_rung(ending), acknowledged_at=context.seen_at)
+            return Acknowledge(lease=lease, rung=_rung(ending), acknowledged_at=seen_at)
         case Ending(stop=Stop.CANCEL, error=error) if isinstance(error, _STOPPED):
-            return Acknowledge(lease=lease, rung=_rung(ending), acknowledged_at=context.seen_at)
+            return Acknowledge(lease=lease, rung=_rung(ending), acknowledged_at=seen_at)
         case Ending(stop=Stop.TIMEOUT, abandoned=True) | Ending(stop=Stop.TIMEOUT, error=None, value=None):
             return Fail(lease=lease, error=_timed_out(task, ending), retry_seconds=pause)
         case Ending(stop=Stop.TIMEOUT, error=error) if isinstance(error, _STOPPED):

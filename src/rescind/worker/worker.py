@@ -107,7 +107,12 @@ class Worker:
         return {need: self.tasks[need] for need in needs} if needs else self.tasks
 
     async def _run(
-        self, queue: Queue, served: dict[str, Task], slots: int | None, until_empty: bool, handle_signals: bool
+        self,
+        queue: Queue,
+        served: dict[str, Task],
+        slots: int | None,
+        until_empty: bool,
+        handle_signals: bool,
     ) -> None:
         if self._loop is not None:
             raise InvalidInput(f"worker {self.name} is running already")

@@ -42,7 +42,11 @@ class _Request:
 
 
 class Committer:
-    def __init__(self, connection: sqlite3.Connection, path: str, clock: Clock) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, path: str, clock: Clock, *, busy_seconds: float
+    ) -> None:
+        connection.execute("PRAGMA busy_timeout = 0")  # `begin` does the waiting
+        self._busy_seconds = busy_seconds
         self._connection = connection
         self._path = path
         self._clock = clock
@@ -68,36 +72,19 @@ class Committer:
         self._connection.close()
 
     def _work(self) -> None:
-        while True:
-            batch, closing = self._take()
-            if batch:
-                self._commit(batch)
-                _answer(batch)
-            if closing:
-                return
+        while (request := self._requests.get()) is not None:
+            batch = self._commit(request)
+            _answer(batch)
 
-    def _take(self) -> tuple[list[_Request], bool]:
-        batch: list[_Request] = []
-        request = self._requests.get()
-        while request is not None:
-            batch.append(request)
-            if len(batch) == _BATCH:
-                return batch, False
-            try:
-                request = self._requests.get_nowait()
-            except queue.Empty:
-                return batch, False
-        return batch, True
-
-    def _commit(self, batch: list[_Request]) -> None:
-        """All of the batch or, when the file itself fails, none of it."""
+    def _commit(self, first: _Request) -> list[_Request]:
+        """One transaction for `first` and all who come while it runs: all of them or, when the file itself
+        fails, none."""
+        batch = [first]
         try:
             with translated(self._path):
-                begin(self._connection)
+                begin(self._connection, self._busy_seconds)
                 try:
-                    now = self._clock.now()
-                    for request in batch:
-                        self._run(request, now)
+                    self._run_all(batch)
                     self._connection.execute("COMMIT")
                 except BaseException:
                     if self._connection.in_transaction:
@@ -106,6 +93,28 @@ class Committer:
         except Exception as problem:
             for request in batch:
                 request.error = problem
+        return batch
+
+    def _run_all(self, batch: list[_Request]) -> None:
+        """Run the first of the batch and append those who arrive meanwhile, as long as there are any."""
+        now = self._clock.now()
+        for request in batch:
+            self._run(request, now)
+            if request is batch[-1] and len(batch) < _BATCH:
+                batch.extend(self._arrived(_BATCH - len(batch)))
+
+    def _arrived(self, most: int) -> list[_Request]:
+        arrived: list[_Request] = []
+        while len(arrived) < most:
+            try:
+                request = self._requests.get_nowait()
+            except queue.Empty:
+                break
+            if request is None:  # closing: whoever asked before is served, then the thread ends
+                self._requests.put(None)
+                break
+            arrived.append(request)
+        return arrived
 
     def _run(self, request: _Request, now: datetime) -> None:
         self._connection.execute("SAVEPOINT request")

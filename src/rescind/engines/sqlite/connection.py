@@ -12,7 +12,7 @@ from rescind.errors import StoreBusy, StoreCorrupt, StoreFull, StoreReadOnly, St
 
 SCHEMA_VERSION: Final = 1
 APPLICATION_ID: Final = 0x7273636E  # "rscn": tells our files from other people's
-BUSY_SECONDS: Final = 30.0
+BUSY_SECONDS: Final = 30.0  # how long we wait for others before we say that the file is locked
 OLDEST_SQLITE: Final = (3, 37, 0)  # STRICT tables
 
 _KINDS: Final[dict[int, tuple[type[Unavailable], str]]] = {
@@ -33,35 +33,45 @@ _KINDS: Final[dict[int, tuple[type[Unavailable], str]]] = {
 }
 
 
-def connect(path: str) -> sqlite3.Connection:
-    """A connection set up for durability; its schema is not looked at."""
+def connect(path: str, busy_seconds: float) -> sqlite3.Connection:
+    """A connection set up for durability. A file that is not ours is refused before anything is written."""
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         raise Unavailable(f"SQLite {sqlite3.sqlite_version} is too old: rescind needs 3.37 or newer")
     with translated(path):
         connection = sqlite3.connect(
             path, isolation_level=None, check_same_thread=False, cached_statements=512
         )
-        connection.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")  # acknowledged means on disk
-        connection.execute("PRAGMA fullfsync = ON")  # and not in the drive's cache, where macOS leaves it
-        connection.execute("PRAGMA wal_autocheckpoint = 4000")
-        connection.execute("PRAGMA cache_size = -65536")
-        connection.execute("PRAGMA temp_store = MEMORY")
+        try:
+            connection.execute(f"PRAGMA busy_timeout = {int(busy_seconds * 1000)}")
+            _check(connection, path)
+            _set_up(connection)
+        except BaseException:
+            connection.close()
+            raise
     return connection
 
 
-def install(connection: sqlite3.Connection, path: str) -> None:
+def _set_up(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")  # acknowledged means on disk
+    connection.execute("PRAGMA fullfsync = ON")  # and not in the drive's cache, where macOS leaves it
+    connection.execute("PRAGMA wal_autocheckpoint = 4000")
+    connection.execute("PRAGMA cache_size = -65536")
+    connection.execute("PRAGMA temp_store = MEMORY")
+
+
+def install(connection: sqlite3.Connection, path: str, busy_seconds: float) -> None:
     """Bring the file to this version's schema, or say why not."""
     with translated(path):
-        begin(connection)
+        begin(connection, busy_seconds)
         try:
             _check(connection, path)
             if _pragma(connection, "user_version") == 0:
                 _create(connection)
             connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            if connection.in_transaction:  # a full disk has rolled it back already
+                connection.execute("ROLLBACK")
             raise
 
 
@@ -103,22 +113,18 @@ def _has_tables(connection: sqlite3.Connection) -> bool:
     return bool(connection.execute("SELECT EXISTS (SELECT 1 FROM sqlite_master)").fetchone()[0])
 
 
-def begin(connection: sqlite3.Connection) -> None:
+def begin(connection: sqlite3.Connection, busy_seconds: float) -> None:
     """Take the write lock. SQLite's own busy handler soon waits 100 ms at a time; transactions here are
     short, so asking again after a fraction of one is fairer to everybody."""
-    deadline = SYSTEM_CLOCK.monotonic() + BUSY_SECONDS
-    connection.execute("PRAGMA busy_timeout = 0")
-    try:
-        while True:
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                return
-            except sqlite3.OperationalError as problem:
-                if _primary(problem) != sqlite3.SQLITE_BUSY or SYSTEM_CLOCK.monotonic() > deadline:
-                    raise
-            blocking_sleep(0.0002 + 0.002 * SYSTEM_CLOCK.random())
-    finally:
-        connection.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
+    deadline = SYSTEM_CLOCK.monotonic() + busy_seconds
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError as problem:
+            if _primary(problem) != sqlite3.SQLITE_BUSY or SYSTEM_CLOCK.monotonic() > deadline:
+                raise
+        blocking_sleep(0.0002 + 0.002 * SYSTEM_CLOCK.random())
 
 
 @contextmanager

@@ -44,11 +44,14 @@ MEMORY = ":memory:"
 class SQLiteEngine:
     """One engine belongs to one event loop; any number of engines and processes may share a file."""
 
-    def __init__(self, path: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, path: str, *, clock: Clock = SYSTEM_CLOCK, busy_seconds: float = connections.BUSY_SECONDS
+    ) -> None:
         if not path:
             raise InvalidInput("a SQLite URL needs a path: sqlite:///absolute/path.db or sqlite://:memory:")
         self.path = path
         self.clock = clock
+        self._busy_seconds = busy_seconds
         self._committer: Committer | None = None
         self._reading: sqlite3.Connection | None = None
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="rescind-sqlite-reader")
@@ -61,15 +64,15 @@ class SQLiteEngine:
     def _open(self) -> None:
         if self.path != MEMORY:
             connections.prepare_directory(self.path)
-        writing = connections.connect(self.path)
+        writing = connections.connect(self.path, self._busy_seconds)
         try:
-            connections.install(writing, self.path)
+            connections.install(writing, self.path, self._busy_seconds)
             if self.path != MEMORY:
-                self._reading = connections.connect(self.path)
+                self._reading = connections.connect(self.path, self._busy_seconds)
         except BaseException:
             writing.close()
             raise
-        self._committer = Committer(writing, self.path, self.clock)
+        self._committer = Committer(writing, self.path, self.clock, busy_seconds=self._busy_seconds)
 
     async def close(self) -> None:
         committer, self._committer = self._committer, None

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final, get_args, get_type_hints
 
 import msgspec
@@ -29,6 +30,7 @@ STATE_SQL: Final = f"""
     END"""
 
 
+@lru_cache(maxsize=256)  # a transaction writes the same moment many times
 def moment(value: datetime) -> str:
     """UTC, always in the same width, so that texts sort as times do."""
     return value.astimezone(UTC).isoformat(timespec="microseconds")

@@ -1,0 +1,48 @@
+"""Where contenders run: rescind in this interpreter, each peer in a virtual environment made on demand."""
+
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / ".bench"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Somebody to measure: the module that speaks the protocol, and the exact versions it needs installed."""
+
+    name: str
+    module: str
+    requirements: tuple[str, ...] = ()
+
+    @property
+    def is_peer(self) -> bool:
+        return bool(self.requirements)
+
+
+CONTENDERS = {
+    each.name: each
+    for each in (
+        Contender("rescind-sqlite", "bench.contenders.rescind_sqlite"),
+        Contender("huey-sqlite", "bench.contenders.huey_sqlite", ("huey==3.5.4",)),
+    )
+}
+
+
+def interpreter(contender: Contender, cache: Path = CACHE) -> Path:
+    """The Python that runs a contender, with its requirements installed."""
+    if not contender.is_peer:
+        return Path(sys.executable)
+    tag = f"py{sys.version_info.major}.{sys.version_info.minor}"
+    home = cache / "envs" / "-".join([contender.name, *contender.requirements, tag]).replace("==", "-")
+    python = home / "bin" / "python"
+    ready = home / "ready"
+    if not ready.exists():  # made again when a first attempt was interrupted
+        venv.create(home, clear=True, with_pip=True)
+        install = [python, "-m", "pip", "install", "-qq", "--disable-pip-version-check", *contender.requirements]
+        subprocess.run(install, check=True, stdout=sys.stderr)
+        ready.touch()
+    return python

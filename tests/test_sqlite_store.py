@@ -1,0 +1,482 @@
+"""The SQLite file itself: versions, strangers' files, damage, full and read-only disks, locks and crashes."""
+
+import asyncio
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from rescind.engine import Claim, Filter, open_engine
+from rescind.engines.sqlite import connection as connections
+from rescind.engines.sqlite.engine import SQLiteEngine
+from rescind.errors import StoreBusy, StoreCorrupt, StoreFull, StoreReadOnly, StoreTooNew, Unavailable
+from rescind.spec import JobSpec, spec
+from rescind.testing.invariants import check_all
+from rescind.testing.record import jobs_of, run_of
+
+NOBODY: Final = 65534
+DAY: Final = timedelta(days=1)
+
+
+def job(id: str, input: Any = None, **options: Any) -> JobSpec:
+    return spec("work", input, id=id, by="tester", **options)
+
+
+@asynccontextmanager
+async def opened(path: Path | str, **options: Any) -> AsyncIterator[SQLiteEngine]:
+    engine = SQLiteEngine(str(path), **options)
+    try:
+        await engine.install()
+        yield engine
+    finally:
+        await engine.close()
+
+
+async def refused(path: Path | str) -> Unavailable:
+    """How opening this file ends."""
+    with pytest.raises(Unavailable) as caught:
+        async with opened(path):
+            pass
+    return caught.value
+
+
+async def filled(path: Path, number: int = 500) -> None:
+    async with opened(path) as engine:
+        await engine.submit([job(f"job-{n}", "x" * 200) for n in range(number)])
+
+
+def try_to_submit(path: Path, first: str = "") -> str:
+    """Open the file and submit in a process of its own, which does `first` first; what it printed."""
+    command = [sys.executable, "-c", textwrap.dedent(TRY_TO_SUBMIT), str(path), first]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+TRY_TO_SUBMIT: Final = """
+    import asyncio, os, resource, sys
+    from rescind.engines.sqlite.engine import SQLiteEngine
+    from rescind.errors import Unavailable
+    from rescind.spec import spec
+
+    async def main():
+        engine = SQLiteEngine(sys.argv[1])
+        try:
+            await engine.install()
+            await engine.submit([spec("work", "x" * 1000, id=f"new-{n}", by="tester") for n in range(500)])
+            print("submitted")
+        except Unavailable as problem:
+            print(type(problem).__name__, problem)
+        finally:
+            await engine.close()
+
+    exec(sys.argv[2])
+    asyncio.run(main())
+"""
+AS_ANYBODY: Final = f"""
+if os.geteuid() == 0:  # root may write anywhere: become somebody who may not
+    os.setgroups([]), os.setgid({NOBODY}), os.setuid({NOBODY})
+"""
+WITH_SMALL_FILES: Final = "resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))"
+
+
+@pytest.fixture
+def public_directory() -> Iterator[Path]:
+    """A directory that any user may enter, since pytest's own belongs to us alone."""
+    path = Path(tempfile.mkdtemp(prefix="rescind-test-"))
+    path.chmod(0o755)
+    yield path
+    path.chmod(0o755)
+    shutil.rmtree(path)
+
+
+# Opening
+
+
+async def test_a_missing_directory_is_created(tmp_path: Path) -> None:
+    path = tmp_path / "not" / "there" / "yet" / "queue.db"
+    async with opened(path) as engine:
+        await engine.submit([job("one")])
+    assert path.exists()
+
+
+@pytest.mark.parametrize("name", ["with space.db", "per%20cent.db", "what?mode=ro.db", "#1.db", "züri-鴨.db", "a'b.db"])
+async def test_any_file_name_is_taken_as_it_is(tmp_path: Path, name: str) -> None:
+    async with opened(tmp_path / name) as engine:
+        await engine.submit([job("one")])
+    assert (tmp_path / name).exists()
+
+
+async def test_what_was_submitted_is_there_after_opening_again(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    await filled(path)
+    async with opened(path) as engine:
+        assert len(await jobs_of(engine)) == 500
+
+
+async def test_installing_twice_changes_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path / "queue.db") as engine:
+        await engine.submit([job("one")])
+        await engine.install()
+        assert (await engine.get(["one"]))[0] is not None
+
+
+async def test_an_empty_file_becomes_a_queue(tmp_path: Path) -> None:
+    (tmp_path / "queue.db").touch()
+    async with opened(tmp_path / "queue.db") as engine:
+        await engine.submit([job("one")])
+
+
+async def test_an_engine_that_was_not_opened_or_was_closed_says_so(tmp_path: Path) -> None:
+    engine = SQLiteEngine(str(tmp_path / "queue.db"))
+    with pytest.raises(Unavailable, match=r"queue\.db is not open"):
+        await engine.submit([job("one")])
+    await engine.install()
+    await engine.close()
+    for call in (engine.submit([job("one")]), engine.get(["one"]), engine.sweep(limit=1, retention=DAY)):
+        with pytest.raises(Unavailable, match=r"queue\.db"):
+            await call
+
+
+async def test_acknowledged_means_on_disk(tmp_path: Path) -> None:
+    with closing(connections.connect(str(tmp_path / "queue.db"), 1)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+
+
+# Files that are not ours, or not ours any more
+
+
+async def test_a_file_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    await filled(path)
+    with closing(sqlite3.connect(path)) as newer:
+        newer.execute(f"PRAGMA user_version = {connections.SCHEMA_VERSION + 1}")
+    before = path.read_bytes()
+    problem = await refused(path)
+    assert isinstance(problem, StoreTooNew)
+    assert f"{path} was written by a newer rescind" in str(problem) and "upgrade rescind" in str(problem)
+    assert path.read_bytes() == before
+
+
+async def test_somebody_elses_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "addresses.db"
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE jobs (id INTEGER, name TEXT)")
+        other.execute("INSERT INTO jobs VALUES (1, 'Ann')")
+        other.commit()
+    before = path.read_bytes()
+    problem = await refused(path)
+    assert isinstance(problem, StoreCorrupt)
+    assert str(problem) == f"{path} is a SQLite database, but not one of rescind's: choose another file"
+    assert path.read_bytes() == before
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["addresses.db"]
+
+
+@pytest.mark.parametrize("size", [100, 4096, 100_000])
+async def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "holiday.jpg"
+    before = random.Random(size).randbytes(size)
+    path.write_bytes(before)
+    problem = await refused(path)
+    assert isinstance(problem, StoreCorrupt)
+    assert str(path) in str(problem)
+    assert path.read_bytes() == before
+
+
+async def test_a_damaged_file_is_reported_as_damaged_by_whatever_meets_the_damage(tmp_path: Path) -> None:
+    # Given a queue of which everything behind the first pages is noise
+    path = tmp_path / "queue.db"
+    await filled(path)
+    body = bytearray(path.read_bytes())
+    body[4096 * 2 :] = random.Random(7).randbytes(len(body) - 4096 * 2)
+    path.write_bytes(body)
+    # When it is used, then every way in says the same
+    async with opened(path) as engine:
+        claim = Claim(worker="w", needs=("work",), limit=5, lease_seconds=60)
+        for call in (
+            engine.list(Filter(), limit=1000),
+            engine.submit([job("new")]),
+            engine.settle([], claim),
+            engine.count(Filter()),
+        ):
+            with pytest.raises(StoreCorrupt, match=r"queue\.db is damaged"):
+                await call
+
+
+async def test_a_truncated_file_is_reported_as_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    await filled(path)
+    path.write_bytes(path.read_bytes()[: 4096 * 3 + 100])
+    with pytest.raises(StoreCorrupt):
+        async with opened(path) as engine:
+            await engine.submit([job("new")])
+
+
+async def test_a_directory_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
+    assert isinstance(await refused(tmp_path), StoreReadOnly)
+
+
+async def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    problem = await refused(tmp_path / "file" / "queue.db")
+    assert isinstance(problem, StoreReadOnly)
+    assert "cannot be created" in str(problem)
+
+
+# Rights and room
+
+
+async def test_a_read_only_file_is_reported_as_read_only(public_directory: Path) -> None:
+    path = public_directory / "queue.db"
+    await filled(path, 10)
+    path.chmod(0o444)
+    public_directory.chmod(0o777)
+    said = try_to_submit(path, AS_ANYBODY)
+    assert said.startswith(f"StoreReadOnly {path} cannot be")
+
+
+async def test_a_read_only_directory_is_reported_as_read_only(public_directory: Path) -> None:
+    path = public_directory / "queue.db"
+    await filled(path, 10)
+    path.chmod(0o666)
+    public_directory.chmod(0o555)
+    said = try_to_submit(path, AS_ANYBODY)
+    assert said.startswith(f"StoreReadOnly {path} cannot be")
+
+
+def test_a_directory_that_cannot_be_made_is_reported_as_read_only(public_directory: Path) -> None:
+    public_directory.chmod(0o555)
+    path = public_directory / "sub" / "queue.db"
+    said = try_to_submit(path, AS_ANYBODY)
+    assert said == f"StoreReadOnly {path} cannot be created: Permission denied"
+
+
+async def test_a_full_disk_is_reported_and_nothing_half_done_remains(tmp_path: Path) -> None:
+    # Given a file that may not grow any more
+    path = tmp_path / "queue.db"
+    async with opened(path) as engine:
+        await engine.submit([job("before")])
+        assert engine._committer is not None
+        writing = engine._committer._connection
+        (pages,) = writing.execute("PRAGMA page_count").fetchone()
+        writing.execute(f"PRAGMA max_page_count = {pages}")
+        # When a batch needs more room than there is
+        with pytest.raises(StoreFull, match="the disk is full"):
+            await engine.submit([job(f"job-{n}", "x" * 1000) for n in range(100)])
+        # Then none of it is there, and with room again it works
+        assert [each.id for each in await jobs_of(engine)] == ["before"]
+        writing.execute("PRAGMA max_page_count = 1000000")
+        await engine.submit([job(f"job-{n}", "x" * 1000) for n in range(100)])
+        assert len(await jobs_of(engine)) == 101
+        assert check_all(await run_of(engine)) == []
+
+
+@contextmanager
+def small_disk(directory: Path, size: str) -> Iterator[Path | None]:
+    """A file system with little room, where we may mount one."""
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(directory)], capture_output=True, check=False
+    )
+    try:
+        yield directory if mounted.returncode == 0 else None
+    finally:
+        if mounted.returncode == 0:
+            subprocess.run(["umount", str(directory)], check=True)
+
+
+def test_a_disk_that_is_really_full_is_reported_as_full(tmp_path: Path) -> None:
+    with small_disk(tmp_path, "300k") as disk:
+        if disk is None:
+            pytest.skip("mounting a small disk needs root")
+        said = try_to_submit(disk / "queue.db")
+        assert said == f"StoreFull {disk}/queue.db cannot grow: the disk is full. Free some space and try again"
+
+
+def test_a_disk_too_full_to_begin_is_reported_as_full(tmp_path: Path) -> None:
+    with small_disk(tmp_path, "64k") as disk:
+        if disk is None:
+            pytest.skip("mounting a small disk needs root")
+        said = try_to_submit(disk / "queue.db")
+        assert said.startswith("StoreFull")
+
+
+async def test_a_file_at_its_size_limit_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    await filled(path, 10)
+
+    said = try_to_submit(path, WITH_SMALL_FILES)
+    assert said.startswith(("Unavailable", "StoreFull"))
+    async with opened(path) as engine:
+        assert len(await jobs_of(engine)) == 10
+        assert check_all(await run_of(engine)) == []
+
+
+# Others on the same file
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Another process holds the write lock."""
+    code = """
+        import sqlite3, sys
+        held = sqlite3.connect(sys.argv[1], isolation_level=None)
+        held.execute("BEGIN IMMEDIATE")
+        print("locked", flush=True)
+        sys.stdin.read()
+    """
+    other = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert other.stdin is not None and other.stdout is not None
+    try:
+        assert other.stdout.readline() == b"locked\n"
+        yield
+    finally:
+        other.communicate(timeout=10)
+
+
+async def test_a_file_locked_for_too_long_is_reported_as_busy_and_can_still_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    await filled(path, 3)
+    async with opened(path, busy_seconds=0.05) as engine:
+        with locked(path):
+            with pytest.raises(StoreBusy, match=r"queue\.db is locked by another process; try again"):
+                await engine.submit([job("new")])
+            assert len(await jobs_of(engine)) == 3
+        await engine.submit([job("new")])
+        assert len(await jobs_of(engine)) == 4
+
+
+async def test_opening_a_file_locked_for_too_long_is_reported_as_busy(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    await filled(path, 3)
+    with locked(path), pytest.raises(StoreBusy):
+        async with opened(path, busy_seconds=0.05):
+            pass
+
+
+async def test_a_short_lock_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    async with opened(path) as engine:
+        with locked(path):
+            waiting = asyncio.ensure_future(engine.submit([job("new")]))
+            await engine.get(["new"])  # the submit has been handed over by then
+            assert not waiting.done()
+        assert (await waiting)[0].id == "new"
+
+
+@pytest.mark.race
+async def test_many_processes_may_install_one_file_at_once(tmp_path: Path) -> None:
+    code = """
+        import asyncio, sys
+        from rescind.engine import open_engine
+        from rescind.spec import spec
+
+        async def main():
+            for line in sys.stdin:  # each line is a file that all are told of at the same moment
+                engine = open_engine(f"sqlite://{line.strip()}")
+                await engine.install()
+                await engine.submit([spec("work", None, id=sys.argv[1], by="tester")])
+                await engine.close()
+                print("done", flush=True)
+
+        asyncio.run(main())
+    """
+    # Given processes that wait for the word
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    others = [
+        await asyncio.create_subprocess_exec(
+            *command, f"process-{n}", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        for n in range(4)
+    ]
+    try:
+        for round in range(15):
+            # When all of them open the same new file at once
+            path = tmp_path / f"queue-{round}.db"
+            for other in others:
+                assert other.stdin is not None
+                other.stdin.write(f"{path}\n".encode())
+            for other in others:
+                assert other.stdout is not None
+                assert await asyncio.wait_for(other.stdout.readline(), 30) == b"done\n"
+            # Then each of them got its job in
+            async with opened(path) as engine:
+                assert len(await jobs_of(engine)) == len(others)
+    finally:
+        for other in others:
+            assert other.stdin is not None
+            other.stdin.close()
+            await other.wait()
+
+
+# Crashes
+
+
+@pytest.mark.race
+@pytest.mark.parametrize("after", [1, 20, 200])
+async def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, after: int) -> None:
+    # Given a process that submits, claims and completes, telling each id once it was acknowledged
+    path = tmp_path / "queue.db"
+    code = """
+        import asyncio, itertools, sys
+        from rescind.engine import Claim, open_engine
+        from rescind.lease import Complete
+        from rescind.spec import spec
+
+        async def one(engine, number):
+            await engine.submit([spec("work", "x" * 500, id=f"job-{number}", by="tester")])
+            print(f"submitted job-{number}", flush=True)
+            claim = Claim(worker=f"w{number}", needs=("work",), limit=1, lease_seconds=60)
+            for job in await engine.claim(claim):
+                await engine.settle([Complete(lease=job.lease, output=b"1")])
+                print(f"completed {job.id}", flush=True)
+
+        async def main():
+            engine = open_engine(f"sqlite://{sys.argv[1]}")
+            await engine.install()
+            for first in itertools.count(0, 8):
+                await asyncio.gather(*(one(engine, first + n) for n in range(8)))
+
+        asyncio.run(main())
+    """
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", textwrap.dedent(code), str(path)), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    # When it is killed in the middle of it
+    told = [await asyncio.wait_for(process.stdout.readline(), 30) for _ in range(after)]
+    process.send_signal(signal.SIGKILL)
+    rest, _ = await process.communicate()
+    lines = [line.decode().split() for line in (*told, *rest.splitlines(keepends=True)) if line.endswith(b"\n")]
+    # Then all that it told is true, and the file is sound
+    async with opened(path) as engine:
+        jobs = {each.id: each for each in await jobs_of(engine)}
+        assert {id for word, id in lines if word == "submitted"} <= jobs.keys()
+        assert all(jobs[id].output == 1 for word, id in lines if word == "completed")
+        assert check_all(await run_of(engine)) == []
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_a_url_names_the_file() -> None:
+    for url, path in (
+        ("sqlite:///tmp/a.db", "/tmp/a.db"),
+        ("sqlite:a.db", "a.db"),
+        ("sqlite:///tmp/a b%20.db", "/tmp/a b%20.db"),
+        ("sqlite://:memory:", ":memory:"),
+    ):
+        engine = open_engine(url)
+        assert isinstance(engine, SQLiteEngine) and engine.path == path
