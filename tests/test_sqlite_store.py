@@ -196,11 +196,14 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Pa
 
 
 async def test_a_damaged_file_is_reported_as_damaged_by_whatever_meets_the_damage(tmp_path: Path) -> None:
-    # Given a queue of which everything behind the first pages is noise
+    # Given a queue with noise in the pages where its jobs begin
     path = tmp_path / "queue.db"
     await filled(path)
+    with closing(sqlite3.connect(path)) as database:
+        pages = database.execute("SELECT rootpage FROM sqlite_master WHERE tbl_name = 'jobs'").fetchall()
     body = bytearray(path.read_bytes())
-    body[4096 * 2 :] = random.Random(7).randbytes(len(body) - 4096 * 2)
+    for (page,) in pages:
+        body[(page - 1) * 4096 : page * 4096] = random.Random(page).randbytes(4096)
     path.write_bytes(body)
     # When it is used, then every way in says the same
     async with opened(path) as engine:

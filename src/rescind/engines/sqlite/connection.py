@@ -43,12 +43,21 @@ def connect(path: str, busy_seconds: float) -> sqlite3.Connection:
         )
         try:
             connection.execute(f"PRAGMA busy_timeout = {int(busy_seconds * 1000)}")
-            _check(connection, path)
+            _look_first(connection, path)
             _set_up(connection)
         except BaseException:
             connection.close()
             raise
     return connection
+
+
+def _look_first(connection: sqlite3.Connection, path: str) -> None:
+    """Check in one snapshot, since another process may be installing right now."""
+    connection.execute("BEGIN")
+    try:
+        _check(connection, path)
+    finally:
+        connection.execute("ROLLBACK")
 
 
 def _set_up(connection: sqlite3.Connection) -> None:

@@ -91,8 +91,9 @@ class SQLiteEngine:
         return result
 
     async def _read(self, look: Callable[[sqlite3.Connection, datetime], T]) -> T:
+        committer = self._opened()
         if self._reading is None:  # in memory there is one connection, and its thread owns it
-            return await self._opened().run(lambda tx: look(tx.connection, tx.now))
+            return await committer.run(lambda tx: look(tx.connection, tx.now))
         return await asyncio.get_running_loop().run_in_executor(self._reader, self._look, look)
 
     def _look(self, look: Callable[[sqlite3.Connection, datetime], T]) -> T:
