@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.conditions import conditions, load_average
 from bench.environments import CACHE, CONTENDERS
-from bench.harness import Harness, say
+from bench.harness import Harness, aims, say
 from bench.measurements import SIZES, measurements
 from bench.report import report
 
@@ -49,7 +49,8 @@ def _run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
         "conditions": here,
         "load_average_after": load_average(),
         "contenders": harness.about,
-        "measurements": [each for each in results if each is not None],
+        "measurements": (found := [each for each in results if each is not None]),
+        "aims": aims(found),
         "failures": harness.failures,
     }
 
@@ -57,12 +58,18 @@ def _run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     names = [each.name for each in measurements(SIZES["tiny"])]
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", action="append", choices=names, help="only this measurement; may be repeated")
+    parser.add_argument(
+        "--only", action="append", choices=names, help="only this measurement; may be repeated"
+    )
     parser.add_argument("--contender", action="append", choices=list(CONTENDERS), help="only this contender")
     parser.add_argument("--size", choices=list(SIZES), default="full", help="how much is measured")
-    parser.add_argument("--quick", dest="size", action="store_const", const="quick", help="the same as --size quick")
+    parser.add_argument(
+        "--quick", dest="size", action="store_const", const="quick", help="the same as --size quick"
+    )
     parser.add_argument("--rounds", type=int, help="another number of rounds")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was found to this file")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write everything that was found to this file"
+    )
     parser.add_argument("--directory", type=Path, default=CACHE / "data", help="where the stores are put")
     return parser.parse_args(arguments)
 

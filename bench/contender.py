@@ -6,6 +6,7 @@ import queue
 import signal
 import subprocess
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,9 +23,10 @@ class ContenderFailed(Exception):
 class Process:
     def __init__(self, contender: Contender) -> None:
         self.contender = contender
+        python = _interpreter(contender)
         # A session of its own, so that its workers go when it goes and a Ctrl-C reaches the harness alone.
         self._process = subprocess.Popen(
-            [interpreter(contender), "-m", contender.module],
+            [python, "-m", contender.module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -48,15 +50,22 @@ class Process:
             raise ContenderFailed(f"{self.contender.name} is gone: {problem}") from problem
         answer = self._answer(seconds)
         if "error" in answer:
-            raise ContenderFailed(f"{self.contender.name}, {measure}: {answer['error']}\n{answer.get('trace', '')}")
+            trace = answer.get("trace", "")
+            raise ContenderFailed(f"{self.contender.name}, {measure}: {answer['error']}\n{trace}")
         return answer
 
     def close(self) -> None:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        try:
+        assert self._process.stdin is not None
+        with suppress(OSError):  # it may be gone already
             self._process.stdin.close()
+        try:
             self._process.wait(10)
-        except (OSError, subprocess.TimeoutExpired):
+        except subprocess.TimeoutExpired:
+            self._kill()
+
+    def _kill(self) -> None:
+        """With everything it started: the whole session is ours."""
+        if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
@@ -78,15 +87,25 @@ class Process:
             line = self._lines.get(timeout=seconds)
         except queue.Empty:
             os.killpg(self._process.pid, signal.SIGKILL)
-            raise ContenderFailed(f"{self.contender.name} said nothing for {seconds:g} s and was stopped") from None
+            raise ContenderFailed(
+                f"{self.contender.name} said nothing for {seconds:g} s and was stopped"
+            ) from None
         if not line:
             raise ContenderFailed(f"{self.contender.name} ended with code {self._process.wait()}; see above")
         found: dict[str, Any] = json.loads(line)
         return found
 
 
+def _interpreter(contender: Contender) -> Path:
+    try:
+        return interpreter(contender)
+    except (OSError, subprocess.CalledProcessError) as problem:
+        raise ContenderFailed(f"{contender.name} could not be installed: {problem}") from problem
+
+
 def _environment() -> dict[str, str]:
-    """This tree is importable, and nobody's own settings change what is measured."""
+    """This tree is importable, behind whatever PYTHONPATH names (so that another copy of rescind can be
+    measured), and nobody's own settings change what is measured."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RESCIND_")}
-    paths = [str(ROOT), str(ROOT / "src"), kept.get("PYTHONPATH", "")]
+    paths = [kept.get("PYTHONPATH", ""), str(ROOT), str(ROOT / "src")]
     return {**kept, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}

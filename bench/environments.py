@@ -42,7 +42,7 @@ def interpreter(contender: Contender, cache: Path = CACHE) -> Path:
     ready = home / "ready"
     if not ready.exists():  # made again when a first attempt was interrupted
         venv.create(home, clear=True, with_pip=True)
-        install = [python, "-m", "pip", "install", "-qq", "--disable-pip-version-check", *contender.requirements]
-        subprocess.run(install, check=True, stdout=sys.stderr)
+        pip = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
+        subprocess.run([*pip, *contender.requirements], check=True, stdout=sys.stderr)
         ready.touch()
     return python

@@ -39,7 +39,8 @@ class Column:
         if self.cpu:
             found["cpu_us_each"] = stats.summarise(self.cpu).median * 1e6
         if self.samples:
-            found["p50"], found["p99"] = (stats.percentile(self.samples, share) * 1000 for share in (0.5, 0.99))
+            found["p50"] = stats.percentile(self.samples, 0.5) * 1000
+            found["p99"] = stats.percentile(self.samples, 0.99) * 1000
             found["samples"] = len(self.samples)
         return found
 
@@ -62,7 +63,8 @@ class Harness:
 
     def run(self, measurement: Measurement, rounds: int) -> dict[str, Any] | None:
         """The result of one measurement; None when nothing of it could be measured."""
-        columns = {each.label: Column(each) for each in measurement.variants if each.contender in self._contenders}
+        variants = [each for each in measurement.variants if each.contender in self._contenders]
+        columns = {each.label: Column(each) for each in variants}
         try:
             if columns and measurement.prepare:
                 self._say(f"{measurement.name}: building {measurement.prepare.label}")
@@ -125,6 +127,22 @@ def ratio_result(ratio: Ratio, columns: dict[str, Column], *, lowest: bool) -> d
     elif ratio.at_most is not None:
         found["met"] = summary.median <= ratio.at_most
     return found
+
+
+def aims(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every ratio that has an aim, with what was measured and whether that is enough."""
+    return [
+        {
+            "aim": ratio["label"],
+            "at_least": ratio["at_least"],
+            "at_most": ratio["at_most"],
+            "measured": ratio["median"],
+            "met": ratio["met"],
+        }
+        for each in results
+        for ratio in each["ratios"]
+        if ratio["met"] is not None
+    ]
 
 
 def say(words: str) -> None:

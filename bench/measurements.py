@@ -1,4 +1,4 @@
-"""What is measured, of whom, how much of it, and what we aim for. The one list; no code that runs anything."""
+"""What is measured, of whom, how much of it, and what we aim for. The one list; it runs nothing."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,7 +69,15 @@ class Measurement:
 
 
 def measurements(size: Size) -> list[Measurement]:
-    return [_submit(size), _drain(size), _cancel(size), _claim(size), _latency(size), _silence(size), _stop(size)]
+    return [
+        _submit(size),
+        _drain(size),
+        _cancel(size),
+        _claim(size),
+        _latency(size),
+        _silence(size),
+        _stop(size),
+    ]
 
 
 def _submit(size: Size) -> Measurement:
@@ -128,7 +136,7 @@ def _drain(size: Size) -> Measurement:
             Ratio("drain, thread handlers at 10 to huey's best", (threaded[0].label,), every),
         ),
         remarks=(
-            "huey deletes a task before it runs and, without results, keeps no trace of it: a crash loses it.",
+            "huey deletes a task before it runs and, without results, keeps no trace: a crash loses it.",
             "rescind records claim and outcome of every job, and a crash brings the job back.",
         ),
     )
@@ -151,8 +159,8 @@ def _cancel(size: Size) -> Measurement:
             Ratio("cancel_many to huey's revoke", (many,), (revoke,)),
         ),
         remarks=(
-            "A revoke is a note that a consumer reads when it reaches the task, which stays queued until then;"
-            " it does not say who, why or whether. huey has no bulk form of it.",
+            "A revoke is a note that a consumer reads when it reaches the task, which stays queued till then;"
+            " it says neither who nor why nor whether it stopped anything. huey has no bulk form of it.",
         ),
     )
 
@@ -227,7 +235,9 @@ def _silence(size: Size) -> Measurement:
 
 def _stop(size: Size) -> Measurement:
     def variant(label: str, apart: bool) -> Variant:
-        return Variant(label, RESCIND, "stop", {"count": size.samples, "look_seconds": LOOK_SECONDS, "apart": apart})
+        return Variant(
+            label, RESCIND, "stop", {"count": size.samples, "look_seconds": LOOK_SECONDS, "apart": apart}
+        )
 
     return Measurement(
         "stop",

@@ -1,6 +1,7 @@
 """A run as people read it: conditions, tables, and each aim with whether it was met. Pure text."""
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Any
 
 
@@ -19,7 +20,7 @@ def _conditions(run: dict[str, Any]) -> str:
         f"  {here['python']}, SQLite {here['sqlite']}; load {here['load_average']} before,"
         f" {run['load_average_after']} after",
         f"  {here['directory']} on {here['file_system']} ({here['device']}); one fsync of 4 KiB takes"
-        f" {here['fsync_us']:.0f} µs in place, {here['fsync_growing_us']:.0f} µs at the end of a growing file",
+        f" {here['fsync_us']:.0f} µs in place, {here['fsync_growing_us']:.0f} µs where the file grows",
     ]
     for name, about in run["contenders"].items():
         facts = {**about["versions"], **about["settings"]}
@@ -52,18 +53,19 @@ def _ratio_row(ratio: dict[str, Any]) -> list[str]:
 
 
 def _aims(run: dict[str, Any]) -> str:
-    rows = [_aim_row(ratio) for each in run["measurements"] for ratio in each["ratios"] if ratio["met"] is not None]
+    rows = [_aim_row(aim) for aim in run["aims"]]
     return "\n".join(["Aims", *_table(rows)]) if rows else "Aims: none of them was measured"
 
 
-def _aim_row(ratio: dict[str, Any]) -> list[str]:
-    at_least = ratio["at_least"]
-    aim = f"at least {at_least:g}" if at_least is not None else f"at most {ratio['at_most']:g}"
-    return ["met" if ratio["met"] else "NOT met", ratio["label"], f"aim {aim}", f"measured {ratio['median']:.2f}"]
+def _aim_row(aim: dict[str, Any]) -> list[str]:
+    at_least = aim["at_least"]
+    wanted = f"at least {at_least:g}" if at_least is not None else f"at most {aim['at_most']:g}"
+    met = "met" if aim["met"] else "NOT met"
+    return [met, aim["aim"], f"aim {wanted}", f"measured {aim['measured']:.2f}"]
 
 
 def _table(rows: list[list[str]]) -> Iterator[str]:
     """Columns as wide as their widest cell."""
-    widths = [max(len(row[place]) for row in rows if len(row) > place) for place in range(max(map(len, rows), default=0))]
+    widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
     for row in rows:
         yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescind import errors, moves
+from rescind import errors
 from rescind.engines.sqlite.rows import COLUMNS, STATE_SQL, job_from_row, moment, to_column
 from rescind.job import Job, Outcome
 from rescind.lifecycle import (
@@ -18,6 +18,7 @@ from rescind.lifecycle import (
     Situation,
     Verb,
     attempts_used_up,
+    enter,
     lease_lapsed,
     situation_of,
     snapshot,
@@ -71,8 +72,8 @@ def test_every_combination_of_facts_means_what_the_design_says(facts: dict[str, 
 def test_the_few_facts_that_matter_are_tried_in_all_their_combinations() -> None:
     """Hypothesis samples; this one leaves nothing out."""
     names = ["available_at", "wait_for", "lease_expires_at", "cancel_requested_at", "outcome", "failures"]
-    values = [MOMENTS, [(), ("a",)], [None, *MOMENTS], [None, NOW], [None, *Outcome], [0, 1, 2]]
-    for combination in product(*values, [None, 1, 2]):
+    values: list[list[Any]] = [MOMENTS, [(), ("a",)], [None, *MOMENTS], [None, NOW], [None, *Outcome]]
+    for combination in product(*values, [0, 1, 2], [None, 1, 2]):
         facts = dict(zip([*names, "max_attempts"], combination, strict=True))
         assert state_of(job(**facts), NOW) is _by_the_design(facts)
 
@@ -143,7 +144,9 @@ def test_every_state_has_its_status() -> None:
     assert all(status.value == status.name.lower() for status in TaskStatus)
 
 
-@pytest.mark.parametrize(("seconds", "state"), [(-1, State.READY), (0, State.READY), (1, State.AWAITING_FUTURE)])
+@pytest.mark.parametrize(
+    ("seconds", "state"), [(-1, State.READY), (0, State.READY), (1, State.AWAITING_FUTURE)]
+)
 def test_a_job_is_free_at_the_very_moment_it_was_given(seconds: int, state: State) -> None:
     assert state_of(job(available_at=NOW + timedelta(microseconds=seconds)), NOW) is state
 
@@ -176,6 +179,10 @@ def test_every_refusal_says_which_job_what_was_tried_and_what_it_is() -> None:
         cell = row[Situation.COMPLETED]
         assert not isinstance(cell, frozenset)
         with pytest.raises(cell) as caught:
-            moves.enter(verb, done, NOW)
-        assert (caught.value.job_id, caught.value.verb, caught.value.state) == ("j", verb.value, State.COMPLETED)
+            enter(verb, done, NOW)
+        assert (caught.value.job_id, caught.value.verb, caught.value.state) == (
+            "j",
+            verb.value,
+            State.COMPLETED,
+        )
         assert "j" in str(caught.value)

@@ -38,7 +38,25 @@ def _circle() -> list[Any]:
 
 @pytest.mark.parametrize(
     "id",
-    ["", " ", "a b", "a/b", "../etc", "-a", ".a", ":a", "a\n", "\na", "a\x00", "ä", "名", "a" * 129, "a,b", "a'b", "a%"],
+    [
+        "",
+        " ",
+        "a b",
+        "a/b",
+        "../etc",
+        "-a",
+        ".a",
+        ":a",
+        "a\n",
+        "\na",
+        "a\x00",
+        "ä",
+        "名",
+        "a" * 129,
+        "a,b",
+        "a'b",
+        "a%",
+    ],
 )
 def test_an_id_with_odd_characters_is_refused(id: str) -> None:
     with pytest.raises(InvalidInput, match="is not usable: 1 to 128 letters, digits or"):
@@ -47,7 +65,7 @@ def test_an_id_with_odd_characters_is_refused(id: str) -> None:
 
 @pytest.mark.parametrize("id", [None, 7, b"a", ["a"], True])
 def test_an_id_that_is_no_text_is_refused(id: Any) -> None:
-    with pytest.raises(InvalidInput, match="job id .* is not usable"):
+    with pytest.raises(InvalidInput, match=r"job id .* is not usable"):
         _spec(id=id)
 
 
@@ -56,7 +74,9 @@ def test_a_legal_id_is_kept_as_it_is(id: str) -> None:
     assert _spec(id=id).id == id
 
 
-@pytest.mark.parametrize("need", ["", "  ", "\t", "a\nb", "a\x00b", "\x7f", "\u202e", "\ud800", None, 7, b"work"])
+@pytest.mark.parametrize(
+    "need", ["", "  ", "\t", "a\nb", "a\x00b", "\x7f", "\u202e", "\ud800", None, 7, b"work"]
+)
 def test_a_need_is_a_readable_text(need: Any) -> None:
     with pytest.raises(InvalidInput, match="need must"):
         _spec(need)
@@ -108,7 +128,7 @@ def test_a_long_bad_value_is_cut_in_the_message() -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_what_has_no_json_is_refused(value: Any) -> None:
-    with pytest.raises(InvalidInput, match="input is not JSON: ."):
+    with pytest.raises(InvalidInput, match=r"input is not JSON: ."):
         _spec(input=value)
 
 
@@ -173,7 +193,7 @@ def test_a_payload_of_exactly_the_limit_is_taken() -> None:
     assert _spec(input="xx", payload_limit_bytes=4).body == b'"xx"'
 
 
-@pytest.mark.parametrize("value", ["soon", 7, 1.5, datetime(2030, 1, 1)])  # noqa: DTZ001 - a naive one is the point
+@pytest.mark.parametrize("value", ["soon", 7, 1.5, datetime(2030, 1, 1)])
 def test_a_moment_needs_a_time_zone(value: Any) -> None:
     with pytest.raises(InvalidInput, match="available_at must be a datetime with a time zone"):
         _spec(available_at=value)
@@ -197,7 +217,9 @@ def test_a_delay_beyond_the_calendar_is_refused() -> None:
         _spec(available_at=datetime.max.replace(tzinfo=UTC), delay_seconds=1)
 
 
-@pytest.mark.parametrize("value", [-1, -0.001, float("nan"), float("inf"), 10**10, "3", None, True, timedelta(1)])
+@pytest.mark.parametrize(
+    "value", [-1, -0.001, float("nan"), float("inf"), 10**10, "3", None, True, timedelta(1)]
+)
 def test_a_delay_is_a_number_of_seconds(value: Any) -> None:
     with pytest.raises(InvalidInput, match="delay_seconds must be a number of seconds from 0 to ten years"):
         _spec(delay_seconds=value)
@@ -251,7 +273,7 @@ def test_wait_for_is_a_list(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [[""], ["a/b"], [None], [7], b"ab", [["a"]]])
 def test_wait_for_is_a_list_of_ids(value: Any) -> None:
-    with pytest.raises(InvalidInput, match="job id .* is not usable"):
+    with pytest.raises(InvalidInput, match=r"job id .* is not usable"):
         _spec(wait_for=value)
 
 

@@ -41,4 +41,6 @@ def test_threads_may_share_it(tmp_path: Path) -> None:
 
 def test_it_has_every_method_of_the_queue() -> None:
     public = {name for name, _ in inspect.getmembers(rescind.Queue, callable) if not name.startswith("_")}
-    assert public == {name for name, _ in inspect.getmembers(sync.Queue, callable) if not name.startswith("_")}
+    assert public == {
+        name for name, _ in inspect.getmembers(sync.Queue, callable) if not name.startswith("_")
+    }

@@ -35,8 +35,8 @@ async def _future(_: Queue, size: int) -> Iterator[Fields]:
 
 async def _parked(queue: Queue, size: int) -> Iterator[Fields]:
     """Behind a job that is held by a worker for years."""
-    held = {"need": NEED, "priority": 9, "singleton_key": "busy"}
-    await queue.submit(**held)
+    held: Fields = {"need": NEED, "priority": 9, "singleton_key": "busy"}
+    await queue.submit_many([held])
     claimed = await queue.engine.claim(Claim(worker="holder", needs=(NEED,), limit=1, lease_seconds=_YEARS))
     assert claimed[0].singleton_key == "busy"
     return (held for _ in range(size))

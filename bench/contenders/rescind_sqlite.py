@@ -1,6 +1,7 @@
 """rescind on SQLite, as a contender: submits, drains, cancels and latencies with the default settings."""
 
 import asyncio
+import hashlib
 import shutil
 import sqlite3
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+import rescind
 from bench.contenders import rescind_claims
 from bench.contenders.protocol import Answer, answer, serve, timed
 from bench.contenders.rescind_worker import worker
@@ -161,14 +163,16 @@ async def stop(directory: Path, *, count: int, look_seconds: float, apart: bool)
 
 async def _until(queue: Queue, job_id: str, look_seconds: float, states: frozenset[State]) -> None:
     async with asyncio.timeout(60):
-        while (await queue.get(job_id)).state not in states:
+        while (await queue.get(job_id)).state not in states:  # noqa: ASYNC110 - looking is what is measured
             await asyncio.sleep(look_seconds)
 
 
 @asynccontextmanager
 async def _worker_apart(queue: Queue) -> AsyncIterator[None]:
     url = f"sqlite://{getattr(queue.engine, 'path')}"  # noqa: B009 - the protocol does not promise a path
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "bench.contenders.rescind_worker", url)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bench.contenders.rescind_worker", url
+    )
     try:
         yield
     finally:
@@ -201,10 +205,19 @@ def _version() -> str:
         return "from the source tree"
 
 
+def _source() -> str:
+    """Where the code comes from, and a hash of it: a version number does not tell two working trees apart."""
+    home = Path(rescind.__file__).parent
+    files = sorted(home.rglob("*.py")) + sorted(home.rglob("*.sql"))
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+    return f"{home} ({digest[:12]})"
+
+
 def _about() -> dict[str, Any]:
     return {
         "versions": {
             "rescind": _version(),
+            "source": _source(),
             "msgspec": msgspec.__version__,
             "python": sys.version.split()[0],
             "sqlite": sqlite3.sqlite_version,
@@ -220,9 +233,9 @@ def _about() -> dict[str, Any]:
 
 
 def main() -> None:
-    measures = {each.__name__: _blocking(each) for each in (submit, submit_many, drain, cancel_by_type, cancel_many)}
-    measures |= {"submit_threads": submit_threads, "latency": _blocking(latency), "stop": _blocking(stop)}
-    serve(_about(), {**measures, **rescind_claims.MEASURES})
+    asynchronous = (submit, submit_many, drain, cancel_by_type, cancel_many, latency, stop)
+    measures = {each.__name__: _blocking(each) for each in asynchronous}
+    serve(_about(), {**measures, "submit_threads": submit_threads, **rescind_claims.MEASURES})
 
 
 if __name__ == "__main__":

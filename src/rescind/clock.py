@@ -8,7 +8,6 @@ import contextlib
 import random
 import secrets
 import time
-import uuid
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -43,7 +42,11 @@ class SystemClock:
         return random.random()
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        """Suspends in an event loop, blocks without one."""
+        if running_loop() is None:
+            blocking_sleep(seconds)
+        else:
+            await asyncio.sleep(seconds)
 
     def shift(self, seconds: float) -> None:
         self._shift += timedelta(seconds=seconds)
@@ -52,18 +55,29 @@ class SystemClock:
 SYSTEM_CLOCK = SystemClock()
 
 
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop this code runs in, if it runs in one."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
 def blocking_sleep(seconds: float) -> None:
     """For the few places that own a thread and no event loop."""
     time.sleep(seconds)
 
 
 def new_id(clock: Clock = SYSTEM_CLOCK) -> str:
-    """A UUIDv7: unique, and sorted by time so that indexes grow at their end."""
+    """A UUIDv7: unique, and sorted by time so that indexes grow at their end. Not a secret."""
     millis = int(clock.now().timestamp() * 1000)
-    chance = secrets.randbits(74)
-    version_and_variant = (7 << 76) | (2 << 62)
-    value = (millis << 80) | version_and_variant | (chance >> 62 << 64) | (chance & (1 << 62) - 1)
-    return str(uuid.UUID(int=value))
+    chance = random.getrandbits(74)
+    text = f"{millis:012x}7{chance >> 62:03x}{(chance & _62_BITS) | _VARIANT:016x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+_62_BITS = (1 << 62) - 1
+_VARIANT = 2 << 62
 
 
 def new_secret() -> str:

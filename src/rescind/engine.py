@@ -124,6 +124,7 @@ class Hint(msgspec.Struct, frozen=True):
 
 class Engine(Protocol):
     clock: Clock
+    needs_event_loop: bool  # may its methods be awaited only inside one? (`listen` always needs one)
 
     async def install(self) -> None:
         """Create or upgrade what the store needs; safe to repeat."""

@@ -1,6 +1,5 @@
 """The queue as producers and operators hold it: submit, look, wait, cancel."""
 
-import asyncio
 import getpass
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -9,14 +8,14 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from rescind import payload, settings, telemetry
+from rescind import payload, telemetry
 from rescind.clock import SYSTEM_CLOCK, Clock, new_id
 from rescind.engine import Amendment, Engine, Filter, Page, Selector, Swept, WorkerInfo, open_engine
 from rescind.errors import InvalidInput, JobNotFoundError
 from rescind.job import CancelAnswer, CancelRequest, CancelResult, Event, Job
 from rescind.lease import Target
 from rescind.policy import Account
-from rescind.settings import Settings
+from rescind.settings import Settings, default_url, load
 from rescind.spec import (
     JobSpec,
     SubmitOptions,
@@ -76,7 +75,7 @@ class Queue:
     async def _submit(self, specs: Sequence[JobSpec]) -> Sequence[Job]:
         jobs = await self.engine.submit(specs)
         for job in jobs:
-            telemetry.SUBMITTED.labels(job.need).inc()
+            telemetry.child(telemetry.SUBMITTED, job.need).inc()
         return jobs
 
     def _from_mapping(self, fields: Mapping[str, Any]) -> JobSpec:
@@ -125,12 +124,16 @@ class Queue:
 
     async def wait(self, job_id: str, timeout: float | None = None) -> Job:
         """Wait until a job has ended; TimeoutError when it has not in time."""
-        async with asyncio.timeout(timeout):
-            pause, longest = _WAIT_SECONDS
-            while (job := await self.get(job_id)).state not in FINAL_STATES:
-                await self.engine.clock.sleep(pause)
-                pause = min(pause * 1.5, longest)
-            return job
+        clock = self.engine.clock
+        deadline = None if timeout is None else clock.monotonic() + timeout
+        pause, longest = _WAIT_SECONDS
+        while (job := await self.get(job_id)).state not in FINAL_STATES:
+            left = longest if deadline is None else deadline - clock.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"job {job_id} is still {job.state} after {timeout:g} s")
+            await clock.sleep(min(pause, left))
+            pause = min(pause * 1.5, longest)
+        return job
 
     async def workers(self) -> Sequence[WorkerInfo]:
         """The workers seen within the last day, and when."""
@@ -159,11 +162,11 @@ class Queue:
         """One answer per id; none is raised."""
         request = self._request(reason, by, force)
         wanted = tuple(dict.fromkeys(ids))
-        groups = [wanted[start : start + _BULK] for start in range(0, len(wanted), _BULK)]
-        answers = await asyncio.gather(
-            *(self._cancel(Selector(ids=group), request, "", False) for group in groups)
-        )
-        return {result.id: result for group in answers for result in group}
+        answers: dict[str, CancelResult] = {}
+        for start in range(0, len(wanted), _BULK):
+            group = Selector(ids=wanted[start : start + _BULK])
+            answers |= {result.id: result for result in await self._cancel(group, request, "", False)}
+        return answers
 
     async def cancel_by_type(
         self,
@@ -306,10 +309,10 @@ class connect:  # noqa: N801 - reads as the function it stands for
     ) -> None:
         if url and bucket:
             raise InvalidInput("give a URL or a bucket, not both")
-        self._url = url or (bucket and _bucket_url(bucket, endpoint, region))
         self._by = by
-        self._settings = settings
-        self._clock = clock
+        self._settings = settings or load()
+        named = url or (bucket and _bucket_url(bucket, endpoint, region)) or self._settings.url
+        self.engine = open_engine(named or default_url(), clock=clock)
 
     def __await__(self) -> Generator[Any, None, Queue]:
         return self._open().__await__()
@@ -322,14 +325,12 @@ class connect:  # noqa: N801 - reads as the function it stands for
         await self._queue.close()
 
     async def _open(self) -> Queue:
-        chosen = self._settings or settings.load()
-        engine = open_engine(self._url or chosen.url or settings.default_url(), clock=self._clock)
         try:
-            await engine.install()
+            await self.engine.install()
         except BaseException:
-            await engine.close()
+            await self.engine.close()
             raise
-        return Queue(engine, chosen, by=self._by)
+        return Queue(self.engine, self._settings, by=self._by)
 
 
 def _bucket_url(bucket: str, endpoint: str | None, region: str | None) -> str:
@@ -359,6 +360,6 @@ def _filter(need: str | None, owner: str | None, status: TaskStatus | str | None
 
 def _count(result: CancelResult) -> None:
     need = result.job.need if result.job else "unknown"
-    telemetry.CANCEL_REQUESTS.labels(need, result.outcome.value).inc()
+    telemetry.child(telemetry.CANCEL_REQUESTS, need, result.outcome.value).inc()
     if result.changed and result.job and result.job.state is State.CANCELLED:
-        telemetry.CANCELLED.labels(need).inc()
+        telemetry.child(telemetry.CANCELLED, need).inc()

@@ -25,7 +25,7 @@ async def sweep_all(engine: Engine, retention: timedelta) -> Swept:
             total.purged + step.purged,
         )
         for kind in ("lapsed", "archived", "timed_out", "purged"):
-            telemetry.SWEPT.labels(kind).inc(getattr(step, kind))
+            telemetry.child(telemetry.SWEPT, kind).inc(getattr(step, kind))
         if not step.more:
             return total
 

@@ -1,4 +1,4 @@
-"""The queue for code without an event loop: the same Queue, driven in a background thread.
+"""The queue for code without an event loop: the same Queue, each method driven to its end.
 
 queue = rescind.sync.connect()
 job = queue.submit("resize", {"path": "cat.png"})
@@ -8,17 +8,46 @@ queue.cancel(job.id, reason="wrong cat")
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import update_wrapper
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from rescind import queue as asynchronous
+from rescind.clock import running_loop
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class _Runner(Protocol):
+    """How a coroutine of the queue is brought to its end."""
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T: ...
+
+    def close(self) -> None: ...
+
+
+class _Direct:
+    """For engines that need no event loop: their coroutines block instead of suspending, so one step in the
+    caller's own thread takes them to their end."""
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if running_loop() is not None:  # called from async code, as in a notebook
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(self.call, coroutine).result()
+        try:
+            coroutine.send(None)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        raise RuntimeError("this engine needs an event loop after all")
+
+    def close(self) -> None:
+        pass
+
+
 class _Portal:
-    """An event loop in a daemon thread, and the way in."""
+    """For engines that need one: an event loop in a daemon thread, and the way in."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -43,7 +72,7 @@ def _blocking(
         async def ask() -> T:
             return await method(self.asynchronous, *args, **kwargs)
 
-        return self._portal.call(ask())
+        return self._runner.call(ask())
 
     update_wrapper(call, method)
     return call
@@ -62,7 +91,7 @@ def _iterating(
                 return False, None
 
         while True:
-            more, value = self._portal.call(step())
+            more, value = self._runner.call(step())
             if not more:
                 return
             yield value  # type: ignore[misc]
@@ -74,13 +103,14 @@ def _iterating(
 class Queue:
     """`rescind.Queue` for sync code; safe to share between threads."""
 
-    def __init__(self, queue: asynchronous.Queue, portal: _Portal) -> None:
+    def __init__(self, queue: asynchronous.Queue, runner: _Runner) -> None:
         self.asynchronous = queue
-        self._portal = portal
+        self._runner = runner
 
     def close(self) -> None:
-        self._portal.call(self.asynchronous.close())
-        self._portal.close()
+        """Let go of the store; what was acknowledged is on disk."""
+        self._runner.call(self.asynchronous.close())
+        self._runner.close()
 
     def __enter__(self) -> "Queue":
         return self
@@ -115,13 +145,14 @@ class Queue:
 
 def connect(url: str | None = None, **options: Any) -> Queue:
     """As `rescind.connect`, without the `await`."""
-    portal = _Portal()
+    opening = asynchronous.connect(url, **options)
+    runner: _Runner = _Portal() if opening.engine.needs_event_loop else _Direct()
 
     async def ask() -> asynchronous.Queue:
-        return await asynchronous.connect(url, **options)
+        return await opening
 
     try:
-        return Queue(portal.call(ask()), portal)
+        return Queue(runner.call(ask()), runner)
     except BaseException:
-        portal.close()
+        runner.close()
         raise

@@ -1,8 +1,11 @@
 """Every metric rescind has, each defined once. Exporters stay outside: read `prometheus_client.REGISTRY`."""
 
-from typing import Final
+from functools import lru_cache
+from typing import Final, TypeVar
 
 from prometheus_client import Counter, Histogram
+
+M = TypeVar("M", Counter, Histogram)
 
 SUBMITTED: Final = Counter("rescind_jobs_submitted", "Jobs accepted", ["need"])
 CLAIMED: Final = Counter("rescind_jobs_claimed", "Attempts started", ["need"])
@@ -23,3 +26,9 @@ CANCEL_SECONDS: Final = Histogram(
 
 SWEPT: Final = Counter("rescind_swept", "Jobs moved by sweeps", ["kind"])
 SWEEP_FAILURES: Final = Counter("rescind_sweep_failures", "Sweeps that ended in an error")
+
+
+@lru_cache(maxsize=4096)
+def child(metric: M, *labels: str) -> M:
+    """The time series for these labels, looked up once: a busy worker asks thousands of times a second."""
+    return metric.labels(*labels)

@@ -1,6 +1,6 @@
 """What proves an engine: the conformance suite, the harness it drives engines with, and the invariants.
 
-    pytest -p rescind.testing.plugin --pyargs rescind.testing.conformance --rescind-engine my_module:MyStore
+pytest -p rescind.testing.plugin --pyargs rescind.testing.conformance --rescind-engine my_module:MyStore
 """
 
 from rescind.testing.engines import Factory, Store, factories

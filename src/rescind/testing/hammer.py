@@ -205,7 +205,9 @@ def _started_after_cancel(notes: Sequence[Note], _: dict[str, Job]) -> list[str]
 
 
 def main(arguments: Sequence[str] | None = None, say: Callable[[str], None] = print) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--url", help="the store to hammer; by default a new SQLite file")
     parser.add_argument("--directory", type=Path, help="where the notes go; by default a temporary directory")

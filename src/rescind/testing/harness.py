@@ -1,4 +1,4 @@
-"""The harness: an engine under test with short verbs and sensible defaults, through its public methods only."""
+"""The harness: short verbs with sensible defaults for an engine under test, by its public methods only."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -145,7 +145,13 @@ class Harness:
         return (await self.cancel_many(Selector(ids=(job_id,)), **request))[0]
 
     async def cancel_many(
-        self, selector: Selector, *, limit: int = _PAGE, after: str = "", dry_run: bool = False, **request: Any
+        self,
+        selector: Selector,
+        *,
+        limit: int = _PAGE,
+        after: str = "",
+        dry_run: bool = False,
+        **request: Any,
     ) -> Sequence[CancelResult]:
         wish = CancelRequest(**{"by": "operator", "reason": "not needed", **request})
         return await self.engine.cancel(selector, wish, limit=limit, after=after, dry_run=dry_run)

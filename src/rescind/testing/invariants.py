@@ -75,7 +75,12 @@ def _fold(before: Job | None, event: Event) -> Job:
     facts = {name: msgspec.convert(value, _HINTS[name]) for name, value in event.changes.items()}
     if before is not None:
         return msgspec.structs.replace(before, **facts)
-    blank: dict[str, Any] = {"need": "", "submitted_at": event.at, "submitted_by": "", "available_at": event.at}
+    blank: dict[str, Any] = {
+        "need": "",
+        "submitted_at": event.at,
+        "submitted_by": "",
+        "available_at": event.at,
+    }
     return Job(**{**blank, **facts, "id": event.job_id})
 
 

@@ -132,7 +132,7 @@ class Loop:
     # One job
 
     def _start(self, group: asyncio.TaskGroup, job: Job, *, expires: float) -> None:
-        telemetry.CLAIMED.labels(job.need).inc()
+        telemetry.child(telemetry.CLAIMED, job.need).inc()
         tally = Tally(job.lease, self._wake_reporter())
         context = Context(job, tally, now=self._clock.now, write=self._write)
         attempt = Attempt(job, self._tasks[job.need], context, tally, clock=self._clock, expires=expires)
@@ -156,7 +156,7 @@ class Loop:
         started = self._clock.monotonic()
         grace = self._settings.grace_seconds if task.grace_seconds is None else task.grace_seconds
         ending = await attempt.run(grace, self._settings.kill_after_seconds)
-        telemetry.RUN_SECONDS.labels(job.need).observe(self._clock.monotonic() - started)
+        telemetry.child(telemetry.RUN_SECONDS, job.need).observe(self._clock.monotonic() - started)
         limit = self._settings.payload_limit_bytes
         settlement = decide(attempt, ending, chance=self._clock.random(), payload_limit_bytes=limit)
         del self._attempts[job.lease.lease_id]
@@ -230,7 +230,7 @@ class Loop:
         """What the store said of one lease: it goes on, it is to stop, or it is gone."""
         if beat.error is not None or beat.job is None:
             if attempt.stop is not Stop.LOST:
-                telemetry.LEASES_LOST.labels(attempt.job.need).inc()
+                telemetry.child(telemetry.LEASES_LOST, attempt.job.need).inc()
                 forced = beat.job is not None and beat.job.state is State.CANCELLED
                 _log.log(logging.INFO if forced else logging.WARNING, "stopping a handler: %s", beat.error)
             attempt.ask_to_stop(Stop.LOST)
@@ -271,12 +271,12 @@ class Loop:
 
 def _count(job: Job) -> None:
     """What became of an attempt, and how long a cancel took to reach, be seen and take effect."""
-    telemetry.SETTLED.labels(job.need, job.state.value).inc()
+    telemetry.child(telemetry.SETTLED, job.need, job.state.value).inc()
     receipt = job.receipt
     if receipt is None or job.state is not State.CANCELLED:
         return
-    telemetry.CANCELLED.labels(job.need).inc()
+    telemetry.child(telemetry.CANCELLED, job.need).inc()
     for stage in ("delivered", "acknowledged", "stopped"):
         if (at := getattr(receipt, f"{stage}_at")) is not None:
             seconds = max(0.0, (at - receipt.requested_at).total_seconds())
-            telemetry.CANCEL_SECONDS.labels(job.need, stage).observe(seconds)
+            telemetry.child(telemetry.CANCEL_SECONDS, job.need, stage).observe(seconds)

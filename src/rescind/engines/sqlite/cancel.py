@@ -41,7 +41,9 @@ def _matching(tx: Transaction, selector: Selector, limit: int, after: str) -> li
         if value is not None:
             where.append(f"{column} = ?")
             parameters.append(value)
-    if not selector.running:  # a lapsed lease is nobody's: unless it was the last attempt, the job waits again
+    if (
+        not selector.running
+    ):  # a lapsed lease is nobody's: unless it was the last attempt, the job waits again
         where.append(
             "(lease_expires_at IS NULL"
             " OR lease_expires_at <= ? AND (max_attempts IS NULL OR failures + 1 < max_attempts))"

@@ -1,82 +1,58 @@
-"""The thread that owns the writing connection. Callers that arrive while it waits for the disk share the
-next transaction and its one fsync; each runs in a savepoint of its own, so a refusal undoes only itself."""
+"""The two threads of an engine: one writes and shares its syncs, one reads and never waits behind them."""
 
-import asyncio
-import contextlib
 import queue
 import sqlite3
-import threading
-from collections import defaultdict
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from rescind.clock import Clock
 from rescind.engines.sqlite.connection import begin, translated
+from rescind.engines.sqlite.request import ConnectionThread, Request, answer
 from rescind.engines.sqlite.transaction import Transaction
-from rescind.errors import Unavailable
 
 T = TypeVar("T")
+Work: TypeAlias = Callable[[Transaction], Any]
+Look: TypeAlias = Callable[[sqlite3.Connection, datetime], Any]
 _BATCH: Final = 256  # requests per transaction at most, so that other processes get their turn
 
 
-class _Request:
-    """One caller waiting for its piece of work."""
+class Reader(ConnectionThread[Look]):
+    def __init__(self, connection: sqlite3.Connection, path: str, clock: Clock) -> None:
+        self._clock = clock
+        super().__init__(connection, path, "rescind-sqlite-reader")
 
-    __slots__ = ("error", "future", "loop", "result", "work")
+    async def run(self, look: Callable[[sqlite3.Connection, datetime], T]) -> T:
+        result: T = await self.ask(look)
+        return result
 
-    def __init__(self, work: Callable[[Transaction], Any], loop: asyncio.AbstractEventLoop) -> None:
-        self.work = work
-        self.loop = loop
-        self.future: asyncio.Future[Any] = loop.create_future()
-        self.result: Any = None
-        self.error: BaseException | None = None
-
-    def resolve(self) -> None:
-        if self.future.done():  # the caller went away
-            return
-        if self.error is not None:
-            self.future.set_exception(self.error)
-        else:
-            self.future.set_result(self.result)
+    def _serve(self, first: Request[Look]) -> None:
+        try:
+            with translated(self._path):
+                first.result = first.work(self._connection, self._clock.now())
+        except Exception as problem:
+            first.error = problem
+        answer([first])
 
 
-class Committer:
+class Committer(ConnectionThread[Work]):
+    """Callers that arrive while it waits for the disk share the next transaction and its one fsync; each
+    runs in a savepoint of its own, so a refusal undoes only itself."""
+
     def __init__(
         self, connection: sqlite3.Connection, path: str, clock: Clock, *, busy_seconds: float
     ) -> None:
         connection.execute("PRAGMA busy_timeout = 0")  # `begin` does the waiting
         self._busy_seconds = busy_seconds
-        self._connection = connection
-        self._path = path
         self._clock = clock
-        self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
-        self._closed = False
-        self._thread = threading.Thread(target=self._work, name="rescind-sqlite-writer", daemon=True)
-        self._thread.start()
+        super().__init__(connection, path, "rescind-sqlite-writer")
 
     async def run(self, work: Callable[[Transaction], T]) -> T:
         """Do `work` in a transaction; its result is handed out only once it is on disk."""
-        if self._closed:
-            raise Unavailable(f"{self._path} has been closed")
-        request = _Request(work, asyncio.get_running_loop())
-        self._requests.put(request)
-        result: T = await request.future
+        result: T = await self.ask(work)
         return result
 
-    def close(self) -> None:
-        """Finish what was asked for, then let go of the file."""
-        self._closed = True
-        self._requests.put(None)
-        self._thread.join()
-        self._connection.close()
-
-    def _work(self) -> None:
-        while (request := self._requests.get()) is not None:
-            batch = self._commit(request)
-            _answer(batch)
-
-    def _commit(self, first: _Request) -> list[_Request]:
+    def _serve(self, first: Request[Work]) -> None:
         """One transaction for `first` and all who come while it runs: all of them or, when the file itself
         fails, none."""
         batch = [first]
@@ -93,9 +69,9 @@ class Committer:
         except Exception as problem:
             for request in batch:
                 request.error = problem
-        return batch
+        answer(batch)
 
-    def _run_all(self, batch: list[_Request]) -> None:
+    def _run_all(self, batch: list[Request[Work]]) -> None:
         """Run the first of the batch and append those who arrive meanwhile, as long as there are any."""
         now = self._clock.now()
         for request in batch:
@@ -103,8 +79,8 @@ class Committer:
             if request is batch[-1] and len(batch) < _BATCH:
                 batch.extend(self._arrived(_BATCH - len(batch)))
 
-    def _arrived(self, most: int) -> list[_Request]:
-        arrived: list[_Request] = []
+    def _arrived(self, most: int) -> list[Request[Work]]:
+        arrived: list[Request[Work]] = []
         while len(arrived) < most:
             try:
                 request = self._requests.get_nowait()
@@ -116,7 +92,7 @@ class Committer:
             arrived.append(request)
         return arrived
 
-    def _run(self, request: _Request, now: datetime) -> None:
+    def _run(self, request: Request[Work], now: datetime) -> None:
         self._connection.execute("SAVEPOINT request")
         try:
             request.result = request.work(Transaction(self._connection, now))
@@ -127,18 +103,3 @@ class Committer:
             request.error = problem
             self._connection.execute("ROLLBACK TO request")
             self._connection.execute("RELEASE request")
-
-
-def _answer(batch: list[_Request]) -> None:
-    """Wake each event loop once, however many of its callers are served."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Request]] = defaultdict(list)
-    for request in batch:
-        by_loop[request.loop].append(request)
-    for loop, requests in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # the loop was closed while we worked for it
-            loop.call_soon_threadsafe(_resolve, requests)
-
-
-def _resolve(requests: list[_Request]) -> None:
-    for request in requests:
-        request.resolve()

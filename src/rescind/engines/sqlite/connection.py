@@ -44,6 +44,8 @@ def connect(path: str, busy_seconds: float) -> sqlite3.Connection:
         try:
             connection.execute(f"PRAGMA busy_timeout = {int(busy_seconds * 1000)}")
             _look_first(connection, path)
+            # Of several that make the same new file at once SQLite lets one switch and sends the others away.
+            patiently(connection, "PRAGMA journal_mode = WAL", busy_seconds)
             _set_up(connection)
         except BaseException:
             connection.close()
@@ -61,7 +63,6 @@ def _look_first(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _set_up(connection: sqlite3.Connection) -> None:
-    connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")  # acknowledged means on disk
     connection.execute("PRAGMA fullfsync = ON")  # and not in the drive's cache, where macOS leaves it
     connection.execute("PRAGMA wal_autocheckpoint = 4000")
@@ -123,12 +124,17 @@ def _has_tables(connection: sqlite3.Connection) -> bool:
 
 
 def begin(connection: sqlite3.Connection, busy_seconds: float) -> None:
-    """Take the write lock. SQLite's own busy handler soon waits 100 ms at a time; transactions here are
+    """Take the write lock."""
+    patiently(connection, "BEGIN IMMEDIATE", busy_seconds)
+
+
+def patiently(connection: sqlite3.Connection, statement: str, busy_seconds: float) -> None:
+    """Ask until others let us. SQLite's own busy handler soon waits 100 ms at a time; transactions here are
     short, so asking again after a fraction of one is fairer to everybody."""
     deadline = SYSTEM_CLOCK.monotonic() + busy_seconds
     while True:
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(statement)
             return
         except sqlite3.OperationalError as problem:
             if _primary(problem) != sqlite3.SQLITE_BUSY or SYSTEM_CLOCK.monotonic() > deadline:

@@ -3,7 +3,6 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -26,8 +25,9 @@ from rescind.engine import (
 )
 from rescind.engines.sqlite import cancel as cancelling
 from rescind.engines.sqlite import connection as connections
-from rescind.engines.sqlite import feed, ledger, read, submit, sweep, work
-from rescind.engines.sqlite.committer import Committer
+from rescind.engines.sqlite import dependency, feed, ledger, read, submit, sweep, work
+from rescind.engines.sqlite.committer import Committer, Reader
+from rescind.engines.sqlite.request import in_thread
 from rescind.engines.sqlite.rows import moment, to_json
 from rescind.engines.sqlite.transaction import POLICIES, Transaction
 from rescind.errors import DocumentConflict, InvalidInput, JobNotFoundError, Unavailable
@@ -42,7 +42,10 @@ MEMORY = ":memory:"
 
 
 class SQLiteEngine:
-    """One engine belongs to one event loop; any number of engines and processes may share a file."""
+    """One engine belongs to one event loop, or to code that has none; any number of engines and processes
+    may share a file."""
+
+    needs_event_loop = False
 
     def __init__(
         self, path: str, *, clock: Clock = SYSTEM_CLOCK, busy_seconds: float = connections.BUSY_SECONDS
@@ -53,53 +56,50 @@ class SQLiteEngine:
         self.clock = clock
         self._busy_seconds = busy_seconds
         self._committer: Committer | None = None
-        self._reading: sqlite3.Connection | None = None
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="rescind-sqlite-reader")
+        self._reader: Reader | None = None  # in memory there is one connection, and the committer owns it
         self._listeners: set[asyncio.Event] = set()
 
     async def install(self) -> None:
         if self._committer is None:
-            await asyncio.get_running_loop().run_in_executor(self._reader, self._open)
+            await in_thread(self._open)
 
     def _open(self) -> None:
         if self.path != MEMORY:
             connections.prepare_directory(self.path)
-        writing = connections.connect(self.path, self._busy_seconds)
+        writing = self._connect()
         try:
             connections.install(writing, self.path, self._busy_seconds)
-            if self.path != MEMORY:
-                self._reading = connections.connect(self.path, self._busy_seconds)
+            reading = None if self.path == MEMORY else self._connect()
         except BaseException:
             writing.close()
             raise
         self._committer = Committer(writing, self.path, self.clock, busy_seconds=self._busy_seconds)
+        self._reader = Reader(reading, self.path, self.clock) if reading else None
+
+    def _connect(self) -> sqlite3.Connection:
+        return connections.connect(self.path, self._busy_seconds)
 
     async def close(self) -> None:
         committer, self._committer = self._committer, None
-        if committer is not None:
-            await asyncio.to_thread(committer.close)
-        self._reader.shutdown()
-        if self._reading is not None:
-            self._reading.close()
         self._wake()
+        for thread in (committer, self._reader):
+            if thread is not None:
+                await in_thread(thread.close)
 
     # The two ways in
 
-    async def _write(self, work: Callable[[Transaction], T]) -> T:
+    async def _write(self, work: Callable[[Transaction], T], *, news: bool = True) -> T:
+        """`news` False: nothing that a listener in this process would want to know at once."""
         result = await self._opened().run(work)
-        self._wake()
+        if news:
+            self._wake()
         return result
 
     async def _read(self, look: Callable[[sqlite3.Connection, datetime], T]) -> T:
         committer = self._opened()
-        if self._reading is None:  # in memory there is one connection, and its thread owns it
+        if self._reader is None:
             return await committer.run(lambda tx: look(tx.connection, tx.now))
-        return await asyncio.get_running_loop().run_in_executor(self._reader, self._look, look)
-
-    def _look(self, look: Callable[[sqlite3.Connection, datetime], T]) -> T:
-        assert self._reading is not None
-        with connections.translated(self.path):
-            return look(self._reading, self.clock.now())
+        return await self._reader.run(look)
 
     def _opened(self) -> Committer:
         if self._committer is None:
@@ -120,17 +120,17 @@ class SQLiteEngine:
         question = {"now": moment(self.clock.now()), "needs": to_json(claim.needs)}
         if not await self._read(lambda db, _: db.execute(work.CLAIMABLE, question).fetchone()[0]):
             return []
-        return await self._write(lambda tx: work.claim(tx, claim))
+        return await self._write(lambda tx: work.claim(tx, claim), news=False)
 
     async def settle(self, settlements: Sequence[Settlement], claim: Claim | None = None) -> Settled:
         if not settlements:
             return Settled([], list(await self.claim(claim)) if claim else [])
-        return await self._write(lambda tx: work.settle(tx, settlements, claim))
+        return await self._write(lambda tx: work.settle(tx, settlements, claim), news=False)
 
     async def extend(
         self, worker: WorkerInfo, reports: Sequence[Report], lease_seconds: float | None
     ) -> Sequence[Beat]:
-        return await self._write(lambda tx: work.extend(tx, worker, reports, lease_seconds))
+        return await self._write(lambda tx: work.extend(tx, worker, reports, lease_seconds), news=False)
 
     async def cancel(
         self,
@@ -185,29 +185,33 @@ class SQLiteEngine:
         """Woken at once by this engine's own writes; others' are noticed within one poll."""
         changed = asyncio.Event()
         self._listeners.add(changed)
+        watch = None if self.path == MEMORY else await in_thread(self._connect)
         try:
             cursor = await self._read(lambda db, _: feed.start(db))
             while self._committer is not None:
                 changed.clear()
-                version = self._data_version()  # before we look: what comes after makes us look again
+                version = feed.data_version(watch)  # before we look: what comes after makes us look again
                 look = await self._read(lambda db, now, after=cursor: feed.look(db, needs, after, now))  # type: ignore[misc]
                 for hint in look.hints:
                     yield hint
                 cursor = look.cursor
-                await self._until_changed(look, version, changed)
+                await self._until_changed(look, watch, version, changed)
         finally:
             self._listeners.discard(changed)
+            if watch is not None:
+                watch.close()
 
-    async def _until_changed(self, look: feed.Look, version: int, changed: asyncio.Event) -> None:
+    async def _until_changed(
+        self, look: feed.Look, watch: sqlite3.Connection | None, version: int, changed: asyncio.Event
+    ) -> None:
         busy_until = self.clock.monotonic() + feed.BUSY_FOR_SECONDS
-        while self._committer is not None and self._data_version() == version:
+        while self._committer is not None:
             busy = self.clock.monotonic() < busy_until
             pause = feed.BUSY_POLL_SECONDS if busy else feed.IDLE_POLL_SECONDS
             if await wait_first(changed, pause) or look.is_due(self.clock.now()):
                 return
-
-    def _data_version(self) -> int:
-        return feed.data_version(self._reading) if self._reading else 0
+            if feed.data_version(watch) != version:
+                return
 
 
 def _amend(tx: Transaction, job_id: str, amendment: Amendment) -> Job:
@@ -216,10 +220,10 @@ def _amend(tx: Transaction, job_id: str, amendment: Amendment) -> Job:
         output = amendment.output or b"null"
         move = moves.complete_unheld(job, amendment.by, output, tx.now, tx.policy(job.need))
         return tx.apply(move)
-    after = tx.apply(moves.reschedule_unheld(job, amendment.by, amendment.to, tx.now))
-    tx.execute("DELETE FROM waiters WHERE dependent = ?", (job_id,))
-    tx.refuse_cycle(job_id, after.wait_for)
-    return submit.await_dependencies(tx, after)
+    move = moves.reschedule_unheld(job, amendment.by, amendment.to, tx.now)
+    dependency.check(tx, move.job)
+    dependency.forget(tx, job)
+    return dependency.settle_in(tx, tx.apply(move))
 
 
 def _check_policies(body: object) -> None:

@@ -64,6 +64,9 @@ def look(connection: sqlite3.Connection, needs: Sequence[str], cursor: int, now:
     return Look(hints, end, next_due)
 
 
-def data_version(connection: sqlite3.Connection) -> int:
-    """Changes when any other connection commits; reading it costs microseconds and takes no lock."""
+def data_version(connection: sqlite3.Connection | None) -> int:
+    """Changes when any other connection commits; reading it costs microseconds and takes no lock. A store in
+    memory has no other connection."""
+    if connection is None:
+        return 0
     return int(connection.execute("PRAGMA data_version").fetchone()[0])

@@ -6,7 +6,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
 from rescind import moves
-from rescind.engines.sqlite import ledger, singleton
+from rescind.engines.sqlite import dependency, ledger, singleton
 from rescind.engines.sqlite.rows import moment, to_json
 from rescind.engines.sqlite.transaction import Transaction, stage_of
 from rescind.errors import DependencyCycle, DuplicateJob, IdempotencyConflict
@@ -26,8 +26,7 @@ def submit(tx: Transaction, specs: Sequence[JobSpec]) -> list[Job]:
     _refuse_cycles(fresh)
     made_by = {spec.id: moves.submit(spec, tx.now) for spec in fresh}
     _insert(tx, fresh, list(made_by.values()))
-    batch = frozenset(made_by)
-    made = {job_id: _settle_in(tx, move.job, batch) for job_id, move in made_by.items()}
+    made = {job_id: _settle_in(tx, move.job) for job_id, move in made_by.items()}
     return [made.get(job_id) or tx.get(job_id) for job_id in answers]
 
 
@@ -82,7 +81,7 @@ def _insert(tx: Transaction, specs: Sequence[JobSpec], made: Sequence[Move]) -> 
         tx.connection.executemany(_INSERT, rows)
     except sqlite3.IntegrityError:
         raise DuplicateJob(next(spec.id for spec in specs if _taken(tx, spec.id, first))) from None
-    tx.record((seq, move.event) for seq, move in enumerate(made, first) if move.event)
+    tx.created(first, made)
 
 
 def _taken(tx: Transaction, job_id: str, first: int) -> bool:
@@ -113,23 +112,10 @@ def _row(job: Job, body: bytes) -> tuple[object, ...]:
     )
 
 
-def _settle_in(tx: Transaction, job: Job, batch: frozenset[str]) -> Job:
+def _settle_in(tx: Transaction, job: Job) -> Job:
     """What a new job needs beyond its row: its reservation, its place among waiters and singletons."""
     if job.estimate is not None:
         ledger.reserve(tx, job)
     if job.singleton_key is not None:
         singleton.elect(tx, job.singleton_key)
-    if job.wait_for:
-        job = await_dependencies(tx, job, batch)
-    return job
-
-
-def await_dependencies(tx: Transaction, job: Job, batch: frozenset[str] = frozenset()) -> Job:
-    """Wait for what has not ended; take what has ended as if it ended now."""
-    outcomes = tx.outcomes(job.wait_for, also=batch)
-    tx.wait(job.id, (each for each in job.wait_for if outcomes[each] is None))
-    for dependency in job.wait_for:
-        outcome = outcomes[dependency]
-        if outcome is not None:
-            job = tx.apply(moves.unblock(job, dependency, outcome, tx.now, tx.policy(job.need)))
-    return job
+    return dependency.settle_in(tx, job) if job.wait_for else job

@@ -6,7 +6,7 @@ it and its singleton key.
 """
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -15,11 +15,14 @@ import msgspec
 from rescind import moves
 from rescind.engines.sqlite import ledger, singleton
 from rescind.engines.sqlite.rows import SELECTED, job_from_row, moment, row_from_changes, to_json
-from rescind.errors import DependencyCycle, JobNotFoundError, UnknownDependency
+from rescind.errors import JobNotFoundError
 from rescind.job import Event, Job, Outcome
 from rescind.moves import Move
 from rescind.policy import NO_POLICY, Policy
 from rescind.state import State
+
+_INSERT_EVENT: Final = """
+    INSERT INTO events (job, verb, at, actor, state, reason, changes) VALUES (?, ?, ?, ?, ?, ?, ?)"""
 
 POLICIES: Final = "policies"  # the document that holds them, by need
 
@@ -28,6 +31,7 @@ class Transaction:
     def __init__(self, connection: sqlite3.Connection, now: datetime) -> None:
         self.connection = connection
         self.now = now
+        self._rows: dict[str, int] = {}  # the seq of each job read here, so that writing it is one lookup
         self._policies: dict[str, Policy] | None = None
 
     # Reading
@@ -36,8 +40,16 @@ class Transaction:
         return self.connection.execute(sql, parameters)
 
     def jobs(self, where: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> list[Job]:
-        rows = self.execute(f"SELECT {SELECTED} FROM jobs WHERE {where}", parameters)
-        return [job_from_row(row, self.now) for row in rows.fetchall()]
+        return self.read(self.execute(f"SELECT seq, {SELECTED} FROM jobs WHERE {where}", parameters))
+
+    def read(self, rows: sqlite3.Cursor) -> list[Job]:
+        """The jobs in rows of `seq` and the `SELECTED` columns."""
+        jobs = []
+        for seq, *facts in rows.fetchall():
+            job = job_from_row(facts, self.now)
+            self._rows[job.id] = seq
+            jobs.append(job)
+        return jobs
 
     def find(self, job_id: str) -> Job | None:
         found = self.jobs("id = ?", (job_id,))
@@ -61,19 +73,17 @@ class Transaction:
     # Writing
 
     def apply(self, move: Move) -> Job:
-        """Store a move of a job that exists; nothing happens when it changes nothing."""
+        """Store a move of a job read here; nothing happens when it changes nothing."""
         job = move.job
         if not move.changes:
             return job
-        columns = ", ".join(f"{name} = ?" for name in move.changes)
+        seq = self._rows[job.id]
+        columns = ", ".join([f"{name} = ?" for name in move.changes])
         values = row_from_changes(move.changes)
-        row = self.execute(
-            f"UPDATE jobs SET {columns}, stage = ? WHERE id = ? RETURNING seq",
-            (*values, stage_of(job), job.id),
-        ).fetchone()
+        self.execute(f"UPDATE jobs SET {columns}, stage = ? WHERE seq = ?", (*values, stage_of(job), seq))
         if move.event is None:
             return job
-        self.record([(row[0], move.event)])
+        self.execute(_INSERT_EVENT, _event_row(seq, move.event))
         if move.charge:
             ledger.settle(self, move.charge, move.event.actor)
         singleton.follow(self, move)
@@ -81,14 +91,11 @@ class Transaction:
             self._release_dependents(job, job.outcome)
         return job
 
-    def record(self, events: Iterable[tuple[int, Event]]) -> None:
-        self.connection.executemany(
-            "INSERT INTO events (job, verb, at, actor, state, reason, changes) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [
-                (seq, e.verb, moment(e.at), e.actor, e.state.value, e.reason, to_json(e.changes))
-                for seq, e in events
-            ],
-        )
+    def created(self, first: int, made: Sequence[Move]) -> None:
+        """Note the jobs inserted here, from seq `first` on, and write the beginning of their history."""
+        self._rows |= {move.job.id: seq for seq, move in enumerate(made, first)}
+        rows = [_event_row(seq, move.event) for seq, move in enumerate(made, first) if move.event]
+        self.connection.executemany(_INSERT_EVENT, rows)
 
     def _release_dependents(self, job: Job, outcome: Outcome) -> None:
         rows = self.execute(
@@ -98,47 +105,10 @@ class Transaction:
             waiting = self.get(dependent)
             self.apply(moves.unblock(waiting, job.id, outcome, self.now, self.policy(waiting.need)))
 
-    # Dependencies
 
-    def wait(self, job_id: str, dependencies: Iterable[str]) -> None:
-        """Note who waits for whom, so that the end of one finds the other."""
-        self.connection.executemany(
-            "INSERT OR IGNORE INTO waiters (dependency, dependent) VALUES (?, ?)",
-            [(dependency, job_id) for dependency in dependencies],
-        )
-
-    def outcomes(self, ids: Sequence[str], also: frozenset[str] = frozenset()) -> dict[str, Outcome | None]:
-        """Each job's outcome so far; `also` are ids that this transaction is about to create."""
-        known: dict[str, Outcome | None] = dict.fromkeys(also)
-        for job_id in ids:
-            row = self.execute("SELECT outcome FROM jobs WHERE id = ?", (job_id,)).fetchone()
-            if row:
-                known[job_id] = Outcome(row[0]) if row[0] else None
-        unknown = [job_id for job_id in ids if job_id not in known]
-        if unknown:
-            raise UnknownDependency(unknown)
-        return known
-
-    def refuse_cycle(self, job_id: str, wait_for: Sequence[str]) -> None:
-        """A rescheduled job must not wait, through others, for itself."""
-        came_from: dict[str, str] = dict.fromkeys(wait_for, job_id)
-        agenda = list(wait_for)
-        while agenda:
-            here = agenda.pop()
-            if here == job_id:
-                raise DependencyCycle(_path_back(job_id, came_from))
-            row = self.execute("SELECT wait_for FROM jobs WHERE id = ?", (here,)).fetchone()
-            for further in msgspec.json.decode(row[0]) if row else ():
-                if further not in came_from:
-                    came_from[further] = here
-                    agenda.append(further)
-
-
-def _path_back(job_id: str, came_from: dict[str, str]) -> list[str]:
-    path = [job_id]
-    while len(path) == 1 or path[-1] != job_id:
-        path.append(came_from[path[-1]])
-    return path[::-1]
+def _event_row(seq: int, event: Event) -> tuple[Any, ...]:
+    at, state, changes = moment(event.at), event.state.value, to_json(event.changes)
+    return (seq, event.verb, at, event.actor, state, event.reason, changes)
 
 
 def stage_of(job: Job) -> str:

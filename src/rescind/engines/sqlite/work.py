@@ -6,21 +6,19 @@ from typing import Final
 from rescind import moves
 from rescind.clock import new_secret
 from rescind.engine import Beat, Claim, Settled, WorkerInfo
-from rescind.engines.sqlite import singleton
-from rescind.engines.sqlite.rows import SELECTED, job_from_row, moment, to_json
-from rescind.engines.sqlite.submit import await_dependencies
+from rescind.engines.sqlite import dependency, singleton
+from rescind.engines.sqlite.rows import SELECTED, moment, to_json
 from rescind.engines.sqlite.transaction import Transaction
 from rescind.errors import JobNotFoundError, NotAvailable, RescindError
 from rescind.job import Job
 from rescind.lease import Report, Reschedule, Settlement
+from rescind.moves import Move
 
 _WAKE_LIMIT: Final = 500  # jobs that a single claim brings back from the clock's hands
 
 _CANDIDATES: Final = f"""
-    SELECT * FROM (
-        SELECT {SELECTED} FROM jobs WHERE stage = 'ready' AND need = ?
-        ORDER BY priority DESC, available_at, seq LIMIT ?
-    )"""
+    SELECT seq, {SELECTED} FROM jobs WHERE stage = 'ready' AND need = ?
+    ORDER BY priority DESC, available_at, seq LIMIT ?"""
 
 
 def claim(tx: Transaction, request: Claim) -> list[Job]:
@@ -38,13 +36,9 @@ def claim(tx: Transaction, request: Claim) -> list[Job]:
 
 def _candidates(tx: Transaction, request: Claim) -> list[Job]:
     """The best of each need by its index, then the best of those."""
-    rows = [
-        row
-        for need in dict.fromkeys(request.needs)
-        for row in tx.execute(_CANDIDATES, (need, request.limit)).fetchall()
-    ]
-    jobs = [job_from_row(row, tx.now) for row in rows]
-    if len(request.needs) > 1:
+    needs = dict.fromkeys(request.needs)
+    jobs = [job for need in needs for job in tx.read(tx.execute(_CANDIDATES, (need, request.limit)))]
+    if len(needs) > 1:
         jobs.sort(key=lambda job: (-job.priority, job.available_at))
     return jobs[: request.limit]
 
@@ -85,26 +79,27 @@ def settle(tx: Transaction, settlements: Sequence[Settlement], request: Claim | 
 
 
 def _answer(tx: Transaction, settlement: Settlement) -> Job | RescindError:
-    """One settlement in a savepoint of its own: a refusal undoes only itself."""
-    tx.execute("SAVEPOINT settlement")
+    """A refusal is an answer, and undoes only itself."""
     try:
-        answer: Job | RescindError = _settle(tx, settlement)
+        if isinstance(settlement, Reschedule):
+            return _reschedule(tx, settlement)
+        return tx.apply(_decide(tx, settlement))
     except RescindError as problem:
-        tx.execute("ROLLBACK TO settlement")
         # Refused or not, the handler has ended: what its fenced lease still held is free.
         singleton.stopped(tx, settlement.lease.lease_id)
-        answer = problem
-    tx.execute("RELEASE settlement")
-    return answer
+        return problem
 
 
-def _settle(tx: Transaction, settlement: Settlement) -> Job:
+def _decide(tx: Transaction, settlement: Settlement) -> Move:
     job = tx.get(settlement.lease.job_id)
-    after = tx.apply(moves.settle(job, settlement, tx.now, tx.policy(job.need)))
-    if isinstance(settlement, Reschedule) and after.wait_for:
-        tx.refuse_cycle(after.id, after.wait_for)
-        after = await_dependencies(tx, after)
-    return after
+    return moves.settle(job, settlement, tx.now, tx.policy(job.need))
+
+
+def _reschedule(tx: Transaction, settlement: Reschedule) -> Job:
+    """All is checked before anything is written."""
+    move = _decide(tx, settlement)
+    dependency.check(tx, move.job)
+    return dependency.settle_in(tx, tx.apply(move))
 
 
 def extend(

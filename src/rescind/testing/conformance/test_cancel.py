@@ -18,7 +18,11 @@ async def test_a_waiting_job_is_cancelled_at_once(harness: Harness) -> None:
     assert (answer.outcome, answer.changed, answer.error) == (CancelOutcome.SUCCESS, True, None)
     assert answer.job == await harness.get(job.id)
     assert answer.job.state is State.CANCELLED
-    assert (answer.job.cancelled_by, answer.job.cancel_reason, answer.job.last_error) == ("ann", "typo", "typo")
+    assert (answer.job.cancelled_by, answer.job.cancel_reason, answer.job.last_error) == (
+        "ann",
+        "typo",
+        "typo",
+    )
     assert answer.job.cancelled_at == answer.job.cancel_requested_at
     assert answer.job.rung is Rung.PENDING
 
@@ -98,7 +102,10 @@ async def test_asking_a_running_job_again_never_overwrites_the_first_requester(h
     await harness.cancel(held.id, by="ann", reason="first")
     again = await harness.cancel(held.id, by="bob", reason="second")
     assert again.changed is False
-    assert again.job is not None and (again.job.cancel_requested_by, again.job.cancel_reason) == ("ann", "first")
+    assert again.job is not None and (again.job.cancel_requested_by, again.job.cancel_reason) == (
+        "ann",
+        "first",
+    )
 
 
 async def test_an_archived_cancel_is_still_a_success(harness: Harness) -> None:

@@ -67,7 +67,9 @@ async def test_time_and_dependencies_must_both_be_met(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("running", [False, True])
-async def test_a_cancelled_dependency_frees_its_dependents_at_archival(harness: Harness, running: bool) -> None:
+async def test_a_cancelled_dependency_frees_its_dependents_at_archival(
+    harness: Harness, running: bool
+) -> None:
     first = await (harness.running(need="first") if running else harness.submit("first"))
     job = await harness.submit(wait_for=[first.id])
     await harness.cancel(first.id, force=True)
@@ -203,7 +205,9 @@ async def test_unknown_ids_are_named(harness: Harness) -> None:
     assert str(caught.value) == "wait_for references unknown jobs: nobody, no-one"
 
 
-async def test_a_dependent_that_is_metered_gets_its_reservation_back_with_the_cascade(harness: Harness) -> None:
+async def test_a_dependent_that_is_metered_gets_its_reservation_back_with_the_cascade(
+    harness: Harness,
+) -> None:
     await harness.credit("ann", 10)
     first = await harness.submit("first")
     await harness.submit(wait_for=[first.id], on_dependency_cancelled="cancel", owner="ann", estimate=10)

@@ -14,7 +14,7 @@ PATIENCE = 10.0  # seconds until a hint counts as missing; none of these tests w
 async def _listening(harness: Harness, waker: Harness | None = None) -> AsyncIterator[AsyncIterator[Hint]]:
     """Hints, from a listener that is certain to be listening already: it has heard of job `wake-up`."""
     hints = harness.engine.listen(("work",))
-    first: asyncio.Future[Hint] = asyncio.ensure_future(anext(hints))  # type: ignore[arg-type]
+    first: asyncio.Future[Hint] = asyncio.ensure_future(anext(hints))
     await (waker or harness).submit(id="wake-up", priority=-1)
     assert (await asyncio.wait_for(first, PATIENCE)).kind == "work"
     try:

@@ -69,7 +69,8 @@ async def test_reservations_of_one_batch_add_up(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize(
-    ("units", "committed"), [(0, 0), (1, 1), (500_000, 500), (500_001, 501), (1_000_000, 1000), (1_500_000, 1000)]
+    ("units", "committed"),
+    [(0, 0), (1, 1), (500_000, 500), (500_001, 501), (1_000_000, 1000), (1_500_000, 1000)],
 )
 async def test_completing_commits_what_was_used_up_to_the_estimate(
     harness: Harness, units: int, committed: int

@@ -19,19 +19,16 @@ async def test_a_producer_two_workers_and_a_canceller_in_processes_of_their_own(
     url = shared_harness.store.url
     assert url is not None
     # When they hammer it together
-    producer, _, _, canceller = await asyncio.gather(
-        actors.start(url, "producer", "producer", SECONDS),
-        actors.start(url, "worker", "worker-a", SECONDS),
-        actors.start(url, "worker", "worker-b", SECONDS),
-        actors.start(url, "canceller", "canceller", SECONDS),
-    )
+    cast = [("producer", "p"), ("worker", "w1"), ("worker", "w2"), ("canceller", "c")]
+    said = await asyncio.gather(*(actors.start(url, role, name, SECONDS) for role, name in cast))
+    producer, canceller = said[0], said[-1]
     # Then what they were told is true
     jobs = {job.id: job for job in await shared_harness.jobs()}
     assert producer["acknowledged"] and canceller["answers"]
     assert set(producer["acknowledged"]) == jobs.keys()
     for answer in canceller["answers"]:
         assert answer["succeeded"] or not answer["changed"]
-        assert not answer["succeeded"] or jobs[answer["id"]].cancel_requested_by == "canceller"
+        assert not answer["succeeded"] or jobs[answer["id"]].cancel_requested_by == "c"
     # And the history, which the fixture also checks, shows that everything took part
     violations = await shared_harness.violations(acknowledged=producer["acknowledged"])
     assert not violations, "\n".join(violations[:20])

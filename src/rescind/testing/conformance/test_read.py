@@ -188,7 +188,13 @@ async def test_a_document_is_not_replaced_on_another_revision(harness: Harness, 
 
 @pytest.mark.parametrize(
     "rules",
-    [{"activation_timeout_seconds": -1}, {"units_per_token": 0}, {"min_start_fee": "much"}, {"no_such": 1}, 7],
+    [
+        {"activation_timeout_seconds": -1},
+        {"units_per_token": 0},
+        {"min_start_fee": "much"},
+        {"no_such": 1},
+        7,
+    ],
 )
 async def test_a_bad_policy_does_not_get_in(harness: Harness, rules: object) -> None:
     with pytest.raises(InvalidInput, match="polic"):

@@ -97,7 +97,9 @@ async def test_an_id_is_not_reused_even_when_its_job_was_purged(harness: Harness
 
 async def test_the_same_id_twice_in_a_batch_is_refused(harness: Harness) -> None:
     with pytest.raises(DuplicateJob) as caught:
-        await harness.engine.submit([harness.spec(id="x"), harness.spec(id="twice"), harness.spec(id="twice")])
+        await harness.engine.submit(
+            [harness.spec(id="x"), harness.spec(id="twice"), harness.spec(id="twice")]
+        )
     assert caught.value.job_id == "twice"
     assert await harness.jobs() == []
 
@@ -195,4 +197,9 @@ async def test_a_distant_time_is_no_trouble(harness: Harness) -> None:
 async def test_the_history_begins_with_who_submitted(harness: Harness) -> None:
     job = await harness.submit(by="ann")
     (event,) = await harness.history(job.id)
-    assert (event.verb, event.actor, event.at, event.state) == ("submit", "ann", job.submitted_at, State.READY)
+    assert (event.verb, event.actor, event.at, event.state) == (
+        "submit",
+        "ann",
+        job.submitted_at,
+        State.READY,
+    )

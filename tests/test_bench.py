@@ -1,0 +1,127 @@
+"""The benchmark harness: its arithmetic, and one very small run of it without any peer."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # bench/ lies beside the package and is not installed with it
+
+from bench import stats  # noqa: E402
+from bench.environments import CONTENDERS  # noqa: E402
+from bench.harness import Column, aims, ratio_result  # noqa: E402
+from bench.measurements import SIZES, Ratio, Variant, measurements  # noqa: E402
+from bench.report import report  # noqa: E402
+
+
+def test_a_summary_is_the_middle_and_the_ends() -> None:
+    assert stats.summarise([3, 1, 2]) == stats.Summary([3, 1, 2], 2, 1, 3)
+
+
+def test_a_summary_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="nothing was measured"):
+        stats.summarise([])
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    """Every round favours the first by two; the ratio of the medians would say something else."""
+    assert stats.ratios([2, 20, 200], [1, 10, 100]).values == [2, 2, 2]
+    assert stats.ratios([10, 2, 9], [5, 4, 3]).median == 2
+
+
+def test_ratios_need_as_many_rounds_of_each() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        stats.ratios([1, 2], [1])
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.0, 1), (0.5, 50), (0.99, 99), (0.991, 100), (1.0, 100)])
+def test_percentiles_are_samples_themselves(share: float, expected: int) -> None:
+    assert stats.percentile(list(range(100, 0, -1)), share) == expected
+
+
+def test_the_best_of_each_round() -> None:
+    assert stats.best([[1, 9], [5, 2]]) == [5, 9]
+    assert stats.best([[1, 9], [5, 2]], lowest=True) == [1, 2]
+
+
+def _column(label: str, values: list[float]) -> Column:
+    return Column(Variant(label, "rescind-sqlite", "submit", {}), values)
+
+
+@pytest.mark.parametrize(("at_least", "met"), [(2.0, True), (2.1, False), (None, None)])
+def test_an_aim_is_met_by_the_median_ratio(at_least: float | None, met: bool | None) -> None:
+    columns = {"ours": _column("ours", [2, 2, 9]), "theirs": _column("theirs", [1, 1, 1])}
+    found = ratio_result(Ratio("r", ("ours",), ("theirs",), at_least=at_least), columns, lowest=False)
+    assert found["met"] is met
+    assert len(aims([{"ratios": [found]}])) == (met is not None)
+
+
+def test_an_upper_bound_is_an_aim_too() -> None:
+    columns = {"large": _column("large", [3]), "small": _column("small", [2])}
+    found = ratio_result(Ratio("r", ("large",), ("small",), at_most=1.5), columns, lowest=True)
+    assert found["met"] is True
+
+
+def test_every_variant_has_a_contender_and_every_ratio_its_variants() -> None:
+    for size in SIZES.values():
+        for each in measurements(size):
+            labels = [variant.label for variant in each.variants]
+            assert len(labels) == len(set(labels))
+            assert {variant.contender for variant in each.variants} <= CONTENDERS.keys()
+            for ratio in each.ratios:
+                assert {*ratio.above, *ratio.below} <= set(labels)
+
+
+def test_peers_are_pinned() -> None:
+    assert all("==" in each for contender in CONTENDERS.values() for each in contender.requirements)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Every measurement once, of rescind alone, so that nothing is installed."""
+    home = tmp_path_factory.mktemp("bench")
+    command = [sys.executable, "-m", "bench", "--size", "tiny", "--rounds", "1"]
+    command += ["--contender", "rescind-sqlite", "--directory", str(home), "--json", str(home / "run.json")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in home.iterdir()] == ["run.json"], "a run leaves no stores behind"
+    found: dict[str, Any] = json.loads((home / "run.json").read_text())
+    return found
+
+
+def test_a_run_measures_everything_it_was_asked_to(run: dict[str, Any]) -> None:
+    assert run["failures"] == []
+    assert [each["name"] for each in run["measurements"]] == [
+        each.name for each in measurements(SIZES["tiny"])
+    ]
+    assert list(run["contenders"]) == ["rescind-sqlite"]
+    for each in run["measurements"]:
+        assert each["variants"], each["name"]
+        for variant in each["variants"]:
+            assert len(variant["values"]) == run["rounds"] == 1
+            assert 0 < variant["low"] <= variant["median"] <= variant["high"]
+
+
+def test_a_run_states_its_conditions(run: dict[str, Any]) -> None:
+    told = run["conditions"]
+    assert {"at", "cpu", "cores", "python", "sqlite", "file_system", "device", "load_average"} <= told.keys()
+    assert told["fsync_us"] > 0
+    assert {"rescind", "source"} <= run["contenders"]["rescind-sqlite"]["versions"].keys()
+
+
+def test_a_run_judges_the_aims_it_could_measure(run: dict[str, Any]) -> None:
+    judged = [each["aim"] for each in run["aims"]]
+    assert "bulk to single, one after another" in judged
+    assert not any("huey" in each for each in judged)
+    assert all(isinstance(each["met"], bool) and each["measured"] > 0 for each in run["aims"])
+
+
+def test_the_report_shows_each_figure_and_each_aim(run: dict[str, Any]) -> None:
+    text = report(run)
+    for each in run["measurements"]:
+        assert all(variant["label"] in text for variant in each["variants"])
+    assert all(each["aim"] in text for each in run["aims"])
