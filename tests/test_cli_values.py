@@ -26,6 +26,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         monkeypatch.delenv(name)
     monkeypatch.setenv("RESCIND_URL", f"sqlite://{tmp_path}/jobs.db")
     monkeypatch.chdir(tmp_path)
+    sync.connect().close()
 
     def call(*arguments: str) -> tuple[int, str]:
         with pytest.raises(SystemExit) as left:
@@ -85,7 +86,9 @@ def test_refused_bad_settings_and_unavailable_have_their_codes(
     refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert refused("history", "nope")[0] == 1
-    assert refused("list", "--url", "sqlite:/proc/nowhere/jobs.db")[0] == 3
+    assert refused("submit", "x", "--url", "sqlite:/proc/nowhere/jobs.db")[0] == 3
+    code, said = refused("list", "--url", "sqlite:typo.db")
+    assert code == 3 and "there is no queue at typo.db yet" in said and not Path("typo.db").exists()
     monkeypatch.setenv("RESCIND_LEASE_SECONDS", "long")
     code, said = refused("list")
     assert code == 2 and "lease_seconds" in said

@@ -1,4 +1,4 @@
-"""Four processes on one SQLite file for a few seconds: the short form of `python -m rescind.testing.hammer`."""
+"""Four processes on one SQLite file for a few seconds, the short form of `rescind.testing.hammer`."""
 
 import subprocess
 import sys

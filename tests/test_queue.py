@@ -3,6 +3,7 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
@@ -61,6 +62,12 @@ async def test_a_url_without_an_engine_says_what_to_write(url: str) -> None:
         await connect(url)
 
 
+async def test_a_queue_that_must_exist_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(rescind.Unavailable, match="there is no queue at"):
+        await connect(f"sqlite://{tmp_path}/typo.db", create=False)
+    assert not list(tmp_path.iterdir())
+
+
 async def test_a_closed_queue_says_so(tmp_path: Path) -> None:
     queue = await connect(f"sqlite://{tmp_path}/jobs.db")
     await queue.close()
@@ -79,7 +86,7 @@ async def test_a_submitted_job_carries_what_was_said(queue: Queue) -> None:
 
 
 async def test_bad_input_leaves_nothing_behind(queue: Queue) -> None:
-    bad = [
+    bad: list[dict[str, Any]] = [
         {"need": "mail", "id": "a/b"},
         {"need": "mail", "input": float("nan")},
         {"need": "mail", "input": object()},

@@ -49,6 +49,9 @@ async def finish(queue: Queue, worker: Worker, need: str = "job", input: Any = N
     return await queue.get(job.id)
 
 
+def nothing(_: object) -> None: ...
+
+
 async def started(queue: Queue, job: Job) -> Job:
     while (now := await queue.get(job.id)).state is not State.ACTIVE:
         await asyncio.sleep(0.002)
@@ -517,9 +520,7 @@ async def test_stopping_twice_releases_what_runs_without_counting_a_failure(queu
 async def test_a_worker_shows_itself(queue: Queue) -> None:
     worker = Worker(queue, name="shown", concurrency=7)
 
-    @worker.task("job")
-    async def nothing(_: object) -> None: ...
-
+    worker.task("job")(nothing)
     async with at_work(worker):
         while not (shown := await queue.workers()):
             await asyncio.sleep(0.002)
@@ -531,19 +532,19 @@ def test_a_handler_is_checked_where_it_is_registered() -> None:
     with pytest.raises(InvalidInput, match=r"\(input\) or \(input, context\)"):
         worker.task("job")(lambda: None)
     with pytest.raises(InvalidInput, match=r"\(input\) or \(input, context\)"):
-        worker.task("job")(lambda a, b, c: None)
-    worker.task("job")(lambda input: None)
+        worker.task("job")(lambda a, b, c: (a, b, c))
+    worker.task("job")(nothing)
     with pytest.raises(InvalidInput, match="already"):
-        worker.task("job")(lambda input: None)
+        worker.task("job")(nothing)
     with pytest.raises(InvalidInput, match="need"):
-        worker.task("")(lambda input: None)
+        worker.task("")(nothing)
 
 
 async def test_a_worker_without_tasks_or_with_unknown_needs_does_not_start(queue: Queue) -> None:
     worker = Worker(queue)
     with pytest.raises(InvalidInput, match="serves nothing"):
         await worker.run()
-    worker.task("mail")(lambda input: None)
+    worker.task("mail")(nothing)
     with pytest.raises(InvalidInput, match="unknown need fax: this worker serves mail"):
         await worker.run(needs=["fax"])
 
@@ -551,6 +552,6 @@ async def test_a_worker_without_tasks_or_with_unknown_needs_does_not_start(queue
 async def test_a_lease_too_short_for_the_ladder_is_refused(queue: Queue) -> None:
     short = Queue(queue.engine, msgspec.structs.replace(queue.settings, lease_seconds=20))
     worker = Worker(short)
-    worker.task("job")(lambda input: None)
+    worker.task("job")(nothing)
     with pytest.raises(InvalidSettings, match="lease_seconds is 20, but must be at least 45"):
         await worker.run()

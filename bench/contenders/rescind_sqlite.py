@@ -163,7 +163,7 @@ async def stop(directory: Path, *, count: int, look_seconds: float, apart: bool)
 
 async def _until(queue: Queue, job_id: str, look_seconds: float, states: frozenset[State]) -> None:
     async with asyncio.timeout(60):
-        while (await queue.get(job_id)).state not in states:  # noqa: ASYNC110 - looking is what is measured
+        while (await queue.get(job_id)).state not in states:
             await asyncio.sleep(look_seconds)
 
 

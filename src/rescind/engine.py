@@ -126,8 +126,8 @@ class Engine(Protocol):
     clock: Clock
     needs_event_loop: bool  # may its methods be awaited only inside one? (`listen` always needs one)
 
-    async def install(self) -> None:
-        """Create or upgrade what the store needs; safe to repeat."""
+    async def install(self, *, create: bool = True) -> None:
+        """Open the store and bring it up to date, or make it if it is not there yet; safe to repeat."""
 
     async def submit(self, specs: Sequence[JobSpec]) -> Sequence[Job]:
         """All or none. A spec with a known idempotency key gets the job that has it."""

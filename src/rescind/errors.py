@@ -19,6 +19,7 @@
     │   ├── DocumentConflict           somebody else changed the document first
     │   └── InsufficientTokens
     └── Unavailable                    the store could not be used; trying again is safe
+        ├── NoSuchStore
         ├── StoreBusy
         ├── StoreFull
         ├── StoreReadOnly
@@ -149,6 +150,10 @@ class InsufficientTokens(Refused):
 
 class Unavailable(RescindError):
     """The store could not be used. Nothing half done remains, and trying again is safe."""
+
+
+class NoSuchStore(Unavailable):
+    """There is nothing at this URL, and making it was not allowed."""
 
 
 class StoreBusy(Unavailable):

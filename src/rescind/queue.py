@@ -293,7 +293,7 @@ class connect:  # noqa: N801 - reads as the function it stands for
     """Open a queue: `queue = await connect(...)`, or `async with connect(...) as queue`.
 
     Give a URL, or `bucket=` for an S3-compatible store; by default `RESCIND_URL`, `rescind.toml`, or one
-    SQLite file in the user's data directory.
+    SQLite file in the user's data directory. `create=False` refuses to start a queue that is not there.
     """
 
     def __init__(
@@ -304,12 +304,14 @@ class connect:  # noqa: N801 - reads as the function it stands for
         endpoint: str | None = None,
         region: str | None = None,
         by: str | None = None,
+        create: bool = True,
         settings: Settings | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if url and bucket:
             raise InvalidInput("give a URL or a bucket, not both")
         self._by = by
+        self._create = create
         self._settings = settings or load()
         named = url or (bucket and _bucket_url(bucket, endpoint, region)) or self._settings.url
         self.engine = open_engine(named or default_url(), clock=clock)
@@ -326,7 +328,7 @@ class connect:  # noqa: N801 - reads as the function it stands for
 
     async def _open(self) -> Queue:
         try:
-            await self.engine.install()
+            await self.engine.install(create=self._create)
         except BaseException:
             await self.engine.close()
             raise

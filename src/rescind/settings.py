@@ -85,7 +85,14 @@ def _convert(values: dict[str, Any]) -> Settings:
     try:
         return msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as problem:
-        raise InvalidSettings(f"bad setting: {problem}") from problem
+        raise InvalidSettings(_named(str(problem))) from problem
+
+
+def _named(problem: str) -> str:
+    """msgspec ends with a path, as in "Expected `int`, got `str` - at `$.concurrency`": it goes first."""
+    words, _, path = problem.partition(" - at `$.")
+    name = path.rstrip("`")
+    return f"setting {name} (RESCIND_{name.upper()}): {words}" if name else f"settings: {problem}"
 
 
 def default_url() -> str:

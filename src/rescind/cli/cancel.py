@@ -72,7 +72,7 @@ def cancel(
 ) -> int:
     """Take jobs back: waiting ones are cancelled at once, running ones are asked to stop."""
     order = Order(_selector(ids or [], need, owner, running), reason, by, force, dry_run, yes, as_json)
-    with sync.connect(url) as queue:
+    with sync.connect(url, create=False) as queue:
         if not order.is_bulk:
             return _cancel_ids(queue, order)
         return _preview(queue, order) if dry_run else _cancel_bulk(queue, order)

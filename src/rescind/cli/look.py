@@ -22,7 +22,7 @@ def status(ids: Ids, url: Url = None, as_json: Json = False) -> int:
     from rescind.cli.job_view import job_card
 
     code = ExitCode.OK
-    with sync.connect(url) as queue:
+    with sync.connect(url, create=False) as queue:
         for job_id in dict.fromkeys(ids):
             try:
                 job = queue.get(job_id)
@@ -50,7 +50,7 @@ def list_jobs(
     """List jobs, newest first."""
     from rescind.cli.job_view import jobs_table
 
-    with sync.connect(url) as queue:
+    with sync.connect(url, create=False) as queue:
         page = queue.list(status=status, need=need, owner=owner, limit=limit, after=after)
     if as_json:
         emit({"jobs": [job.as_dict() for job in page], "next": page.next})
@@ -74,7 +74,7 @@ def history(
     """Every move of a job: what, when, who and why."""
     from rescind.cli.history_view import event_dict, lines
 
-    with sync.connect(url) as queue:
+    with sync.connect(url, create=False) as queue:
         events = queue.history(id)
     shown = [
         (version, event) for version, event in enumerate(events, start=1) if all or not _is_routine(event)
@@ -98,7 +98,7 @@ def stats(url: Url = None, as_json: Json = False) -> None:
     """How many jobs each need has in each state."""
     from rescind.cli.job_view import stats_table
 
-    with sync.connect(url) as queue:
+    with sync.connect(url, create=False) as queue:
         counts = queue.stats()
     if as_json:
         emit(counts)

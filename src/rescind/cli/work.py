@@ -65,7 +65,7 @@ async def _work(
 
 def sweep(url: Url = None, as_json: Json = False) -> None:
     """Do at once what workers do on a schedule: end lapsed leases, archive, purge what is past its time."""
-    with sync.connect(url) as queue:
+    with sync.connect(url, create=False) as queue:
         swept = queue.sweep()
     if as_json:
         facts = msgspec.to_builtins(swept)

@@ -25,6 +25,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "race: several callers at once, many times over")
+    config.addinivalue_line("markers", "soak: several processes on one store for seconds")
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """`factory` is every engine asked for; `factory_between_processes` those that processes can share."""
     chosen = factories(metafunc.config.getoption("--rescind-engine"))

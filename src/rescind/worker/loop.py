@@ -56,6 +56,8 @@ class Loop:
         self._turn.set()
 
     async def run(self, *, until_empty: bool) -> None:
+        needs = ", ".join(self._info.needs)
+        _log.info("worker %s serves %s with %d slots", self._info.id, needs, self._info.slots)
         await self._beat([], lease_seconds=None)  # we are here
         async with asyncio.TaskGroup() as group:
             helpers = [
@@ -110,6 +112,7 @@ class Loop:
 
     def _take_answer(self, settlement: Settlement, answer: Job | RescindError) -> None:
         if isinstance(answer, Job):
+            _log.info("job %s (%s): %s", answer.id, answer.need, answer.state)
             _count(answer)
             return
         level = logging.INFO if isinstance(answer, LeaseLost) else logging.WARNING

@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Final
 
 from rescind.clock import SYSTEM_CLOCK, blocking_sleep
-from rescind.errors import StoreBusy, StoreCorrupt, StoreFull, StoreReadOnly, StoreTooNew, Unavailable
+from rescind.errors import (
+    NoSuchStore,
+    StoreBusy,
+    StoreCorrupt,
+    StoreFull,
+    StoreReadOnly,
+    StoreTooNew,
+    Unavailable,
+)
 
 SCHEMA_VERSION: Final = 1
 APPLICATION_ID: Final = 0x7273636E  # "rscn": tells our files from other people's
@@ -157,7 +165,12 @@ def _primary(problem: sqlite3.Error) -> int:
     return getattr(problem, "sqlite_errorcode", 0) & 0xFF
 
 
-def prepare_directory(path: str) -> None:
+def prepare(path: str, create: bool) -> None:
+    """Make the directory of a file that may be made, and insist on one that may not."""
+    if not create and not Path(path).exists():
+        raise NoSuchStore(
+            f"there is no queue at {path} yet: submit a job or start a worker, or check the URL"
+        )
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     except OSError as problem:

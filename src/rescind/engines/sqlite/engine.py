@@ -59,13 +59,13 @@ class SQLiteEngine:
         self._reader: Reader | None = None  # in memory there is one connection, and the committer owns it
         self._listeners: set[asyncio.Event] = set()
 
-    async def install(self) -> None:
+    async def install(self, *, create: bool = True) -> None:
         if self._committer is None:
-            await in_thread(self._open)
+            await in_thread(lambda: self._open(create))
 
-    def _open(self) -> None:
+    def _open(self, create: bool) -> None:
         if self.path != MEMORY:
-            connections.prepare_directory(self.path)
+            connections.prepare(self.path, create)
         writing = self._connect()
         try:
             connections.install(writing, self.path, self._busy_seconds)

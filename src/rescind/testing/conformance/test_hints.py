@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 from rescind.engine import Hint
-from rescind.testing import Harness
+from rescind.testing import Factory, Harness
 
 PATIENCE = 10.0  # seconds until a hint counts as missing; none of these tests waits for it to pass
 
@@ -82,20 +83,15 @@ async def test_a_job_whose_time_comes_hints_at_work(harness: Harness) -> None:
         assert (await waiting).kind == "work"
 
 
-async def test_a_listener_ends_with_its_engine(harness: Harness) -> None:
-    other = await harness.peer()
-    if other.engine is harness.engine:  # one engine is all there is: its end is the harness's to bring
-        other = harness
-    hints = other.engine.listen(("work",))
-    waiting = asyncio.ensure_future(anext(hints, None))
+async def test_a_listener_ends_with_its_engine(factory: Factory, tmp_path: Path) -> None:
+    # Given a listener on an engine of its own
+    harness = Harness(factory(tmp_path))
+    await harness.open()
+    listening = asyncio.ensure_future(_drain(harness.engine.listen(("work",))))
     await harness.submit()
-    await asyncio.wait_for(waiting, PATIENCE)
-    last = asyncio.ensure_future(_drain(hints))
-    if other is not harness:
-        await other.engine.close()
-        await asyncio.wait_for(last, PATIENCE)
-    else:
-        last.cancel()
+    # When the engine is closed, then the listening is over
+    await harness.close()
+    await asyncio.wait_for(listening, PATIENCE)
 
 
 async def _drain(hints: AsyncIterator[Hint]) -> None:
