@@ -1,9 +1,6 @@
 """Stopping a handler: first the flag, after the grace period an exception, in the end without it."""
 
 import asyncio
-import contextvars
-import threading
-from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
 
@@ -13,6 +10,7 @@ from rescind.clock import Clock
 from rescind.job import Job
 from rescind.worker.context import Context, Tally
 from rescind.worker.task import Task
+from rescind.worker.threads import Threads
 
 
 class Stop(StrEnum):
@@ -38,7 +36,15 @@ class Attempt:
     """One run of a handler, from claim to settlement."""
 
     def __init__(
-        self, job: Job, task: Task, context: Context, tally: Tally, *, clock: Clock, expires: float
+        self,
+        job: Job,
+        task: Task,
+        context: Context,
+        tally: Tally,
+        *,
+        threads: Threads,
+        clock: Clock,
+        expires: float,
     ) -> None:
         self.job = job
         self.task = task
@@ -47,6 +53,7 @@ class Attempt:
         self.expires = expires  # of the lease, by the worker's own monotonic clock
         self.stop: Stop | None = None
         self.handler: asyncio.Future[Any] | None = None
+        self._threads = threads
         self._clock = clock
         self._stopping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -63,7 +70,7 @@ class Attempt:
         """Run the handler to whichever end comes; never raises. Stopped beforehand, it is not started."""
         if self._stopping.done():
             return Ending(error=asyncio.CancelledError(), stop=self.stop)
-        self.handler = handler = _start(self.task, self.job, self.context)
+        self.handler = handler = self._start()
         done, _ = await asyncio.wait(
             {handler, self._stopping},
             timeout=self.task.timeout_seconds,
@@ -74,6 +81,13 @@ class Attempt:
         if not done:
             self.ask_to_stop(Stop.TIMEOUT)
         return await self._climb(handler, grace_seconds, kill_after_seconds)
+
+    def _start(self) -> "asyncio.Future[Any]":
+        handler, input = self.task.handler, self.job.input
+        arguments = (input, self.context) if self.task.takes_context else (input,)
+        if self.task.is_async:
+            return asyncio.create_task(handler(*arguments), name=f"rescind:{self.job.id}")
+        return self._threads.run(lambda: handler(*arguments))
 
     async def _climb(
         self, handler: "asyncio.Future[Any]", grace_seconds: float, kill_after_seconds: float
@@ -98,44 +112,3 @@ class Attempt:
         if (error := handler.exception()) is not None:
             return Ending(error=error, stop=self.stop, interrupted=interrupted)
         return Ending(value=handler.result(), stop=self.stop, interrupted=interrupted)
-
-
-def _start(task: Task, job: Job, context: Context) -> "asyncio.Future[Any]":
-    arguments = (job.input, context) if task.takes_context else (job.input,)
-    if task.is_async:
-        return asyncio.create_task(task.handler(*arguments), name=f"rescind:{job.id}")
-    return _in_thread(lambda: task.handler(*arguments), name=f"rescind:{job.id}")
-
-
-def _in_thread(call: Callable[[], Any], name: str) -> "asyncio.Future[Any]":
-    """In a daemon thread of its own: one that never ends keeps neither a pool nor the process waiting."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-
-    def work() -> None:
-        try:
-            value = context.run(call)
-        except BaseException as problem:
-            _hand_over(loop, future.set_exception, future, _carried(problem))
-        else:
-            _hand_over(loop, future.set_result, future, value)
-
-    context = contextvars.copy_context()
-    threading.Thread(target=work, name=name, daemon=True).start()
-    return future
-
-
-def _carried(problem: BaseException) -> BaseException:
-    """A future refuses StopIteration, which a handler may well raise by mistake."""
-    return RuntimeError(f"handler raised {problem!r}") if isinstance(problem, StopIteration) else problem
-
-
-def _hand_over(
-    loop: asyncio.AbstractEventLoop, deliver: Callable[[Any], None], future: "asyncio.Future[Any]", value: Any
-) -> None:
-    def settle() -> None:
-        if not future.done():
-            deliver(value)
-
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(settle)

@@ -19,6 +19,7 @@ from rescind.worker.context import Context, Tally
 from rescind.worker.ladder import Attempt, Stop
 from rescind.worker.run import decide, second_word
 from rescind.worker.task import Task
+from rescind.worker.threads import Threads
 
 _log = logging.getLogger("rescind.worker")
 
@@ -39,6 +40,7 @@ class Loop:
         self._sweeper = (
             Sweeper(engine, seconds=settings.sweep_seconds, retention=settings.retention) if sweeps else None
         )
+        self._threads = Threads()
         self._attempts: dict[str, Attempt] = {}  # by lease id: those whose leases we keep
         self._outbox: list[Settlement] = []
         self._busy = 0  # handlers that are running, abandoned ones included
@@ -72,6 +74,7 @@ class Loop:
                 await self._exchange_until_done(group, until_empty)
             finally:
                 self._over.set()
+                self._threads.close()
                 if self._sweeper:
                     self._sweeper.stop()
                 for helper in helpers:
@@ -138,7 +141,15 @@ class Loop:
         telemetry.child(telemetry.CLAIMED, job.need).inc()
         tally = Tally(job.lease, self._wake_reporter())
         context = Context(job, tally, now=self._clock.now, write=self._write)
-        attempt = Attempt(job, self._tasks[job.need], context, tally, clock=self._clock, expires=expires)
+        attempt = Attempt(
+            job,
+            self._tasks[job.need],
+            context,
+            tally,
+            threads=self._threads,
+            clock=self._clock,
+            expires=expires,
+        )
         self._attempts[job.lease.lease_id] = attempt
         self._busy += 1
         if expires <= self._clock.monotonic():  # we were paused since the claim: it is not ours any more

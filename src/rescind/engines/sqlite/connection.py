@@ -73,7 +73,6 @@ def _look_first(connection: sqlite3.Connection, path: str) -> None:
 def _set_up(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA synchronous = FULL")  # acknowledged means on disk
     connection.execute("PRAGMA fullfsync = ON")  # and not in the drive's cache, where macOS leaves it
-    connection.execute("PRAGMA wal_autocheckpoint = 4000")
     connection.execute("PRAGMA cache_size = -65536")
     connection.execute("PRAGMA temp_store = MEMORY")
 

@@ -27,7 +27,7 @@ _NEXT_DUE: Final = """
     )"""
 
 _READY: Final = """
-    SELECT EXISTS (SELECT 1 FROM json_each(?) n CROSS JOIN jobs j
+    SELECT EXISTS (SELECT 1 FROM json_each(?) n CROSS JOIN jobs j INDEXED BY jobs_ready
                    WHERE j.stage = 'ready' AND j.need = n.value)"""
 
 _CANCELLED: Final = "SELECT EXISTS (SELECT 1 FROM jobs WHERE stage = 'cancelled')"

@@ -40,10 +40,7 @@ class Transaction:
         return self.connection.execute(sql, parameters)
 
     def jobs(self, where: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> list[Job]:
-        return self.read(self.execute(f"SELECT seq, {SELECTED} FROM jobs WHERE {where}", parameters))
-
-    def read(self, rows: sqlite3.Cursor) -> list[Job]:
-        """The jobs in rows of `seq` and the `SELECTED` columns."""
+        rows = self.execute(f"SELECT seq, {SELECTED} FROM jobs WHERE {where}", parameters)
         jobs = []
         for seq, *facts in rows.fetchall():
             job = job_from_row(facts, self.now)

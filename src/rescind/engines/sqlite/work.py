@@ -7,7 +7,7 @@ from rescind import moves
 from rescind.clock import new_secret
 from rescind.engine import Beat, Claim, Settled, WorkerInfo
 from rescind.engines.sqlite import dependency, singleton
-from rescind.engines.sqlite.rows import SELECTED, moment, to_json
+from rescind.engines.sqlite.rows import moment, to_json
 from rescind.engines.sqlite.transaction import Transaction
 from rescind.errors import JobNotFoundError, NotAvailable, RescindError
 from rescind.job import Job
@@ -16,9 +16,9 @@ from rescind.moves import Move
 
 _WAKE_LIMIT: Final = 500  # jobs that a single claim brings back from the clock's hands
 
-_CANDIDATES: Final = f"""
-    SELECT seq, {SELECTED} FROM jobs WHERE stage = 'ready' AND need = ?
-    ORDER BY priority DESC, available_at, seq LIMIT ?"""
+_BEST: Final = """
+    SELECT -priority, available_at, seq FROM jobs INDEXED BY jobs_ready
+    WHERE stage = 'ready' AND need = ? ORDER BY priority DESC, available_at, seq LIMIT ?"""
 
 
 def claim(tx: Transaction, request: Claim) -> list[Job]:
@@ -35,12 +35,12 @@ def claim(tx: Transaction, request: Claim) -> list[Job]:
 
 
 def _candidates(tx: Transaction, request: Claim) -> list[Job]:
-    """The best of each need by its index, then the best of those."""
-    needs = dict.fromkeys(request.needs)
-    jobs = [job for need in needs for job in tx.read(tx.execute(_CANDIDATES, (need, request.limit)))]
-    if len(needs) > 1:
-        jobs.sort(key=lambda job: (-job.priority, job.available_at))
-    return jobs[: request.limit]
+    """The best of each need by its index, then the best of those; only these are read whole."""
+    best = [row for need in dict.fromkeys(request.needs) for row in tx.execute(_BEST, (need, request.limit))]
+    best.sort()
+    seqs = to_json([seq for _, _, seq in best[: request.limit]])
+    order = "ORDER BY priority DESC, available_at, seq"
+    return tx.jobs(f"seq IN (SELECT value FROM json_each(?)) {order}", (seqs,))
 
 
 def wake(tx: Transaction, limit: int) -> int:
@@ -68,7 +68,7 @@ CLAIMABLE: Final = """
     SELECT EXISTS (SELECT 1 FROM jobs WHERE stage = 'future' AND available_at <= :now)
         OR EXISTS (SELECT 1 FROM jobs WHERE stage = 'leased' AND lease_expires_at <= :now)
         OR EXISTS (SELECT 1 FROM singleton_holds WHERE until <= :now)
-        OR EXISTS (SELECT 1 FROM json_each(:needs) n CROSS JOIN jobs j
+        OR EXISTS (SELECT 1 FROM json_each(:needs) n CROSS JOIN jobs j INDEXED BY jobs_ready
                    WHERE j.stage = 'ready' AND j.need = n.value)"""
 """May a claim find something? Cheap and without a write, for workers that ask again and again."""
 
