@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rescind import Job, State, TaskStatus, sync
-from rescind.job import Rung
+from rescind.lease import Rung
 
 COMMAND = [sys.executable, "-m", "rescind.cli"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from rescind import moves
 from rescind.job import Billing, CancelOutcome, CancelRequest, CancelResult, Event, Job, Outcome
-from rescind.lease import Acknowledge, Complete, Fail
+from rescind.lease import Acknowledge, Complete, Fail, Rung
 from rescind.policy import Account
 from rescind.spec import spec
 from rescind.state import State
@@ -31,7 +31,7 @@ def _life(
     lease = told[-1].job.lease
     if outcome is Outcome.CANCELLED:
         told.append(moves.cancel(told[-1].job, CancelRequest(by="ann", reason="typo"), START))
-        told.append(moves.settle(told[-1].job, Acknowledge(lease=lease, rung="flag"), START))
+        told.append(moves.settle(told[-1].job, Acknowledge(lease=lease, rung=Rung.FLAG), START))
     else:
         told.append(moves.settle(told[-1].job, Complete(lease=lease, output=b"1"), START))
     return told

@@ -49,7 +49,7 @@ FACTS = st.fixed_dictionaries(
 
 
 def _by_the_design(facts: dict[str, Any]) -> State:
-    """DESIGN §2, spelled as its table is: the first condition that holds."""
+    """Spelled as the documented table is: the first condition that holds."""
     expires, attempts = facts["lease_expires_at"], facts["max_attempts"]
     live, lapsed = expires is not None and expires > NOW, expires is not None and expires <= NOW
     rows = [

@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from rescind import moves
 from rescind.errors import CannotCancelError, LeaseLost, NotAvailable, WrongState
-from rescind.job import Billing, CancelRequest, Event, Job, Outcome, Rung
-from rescind.lease import Acknowledge, Complete, Fail, Lease, Release, Report, Reschedule, Target
+from rescind.job import Billing, CancelRequest, Event, Job, Outcome
+from rescind.lease import Acknowledge, Complete, Fail, Lease, Release, Report, Reschedule, Rung, Target
 from rescind.lifecycle import snapshot, state_of
 from rescind.policy import Policy
 from rescind.spec import JobSpec, spec
@@ -130,7 +130,7 @@ class Life(RuleBasedStateMachine):
             "fail": Fail(lease=lease, error="broke", retry_seconds=None),
             "move": Reschedule(lease=lease, to=Target(need="next")),
             "release": Release(lease=lease),
-            "acknowledge": Acknowledge(lease=lease, rung="flag"),
+            "acknowledge": Acknowledge(lease=lease, rung=Rung.FLAG),
         }[kind]
         self._try(moves.settle, self.job, settlement, self.now)
         assert current or len(self.events) == before, "a lease that is not current moved the job"

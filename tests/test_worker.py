@@ -26,7 +26,7 @@ from rescind import (
 )
 from rescind.clock import SystemClock
 from rescind.errors import InvalidSettings
-from rescind.job import Rung
+from rescind.lease import Rung
 
 AT_ONCE = Retry(first_seconds=0, jitter=0)
 

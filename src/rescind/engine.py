@@ -56,6 +56,10 @@ class Selector(msgspec.Struct, frozen=True, kw_only=True):
     owner: str | None = None
     running: bool = False
 
+    def __post_init__(self) -> None:
+        if self.ids is None and self.need is None and self.owner is None:
+            raise InvalidInput("say which jobs to cancel: by ids, by need or by owner")
+
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """What a list or a count is narrowed to; an empty `states` means all, `purged` None both."""

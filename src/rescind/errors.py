@@ -12,7 +12,7 @@
     │   ├── IdempotencyConflict
     │   ├── WrongState
     │   │   ├── CannotCancelError      finished otherwise; `.status` says how
-    │   │   ├── JobCancelled           it is cancelled, so it cannot be extended or rescheduled
+    │   │   ├── JobCancelled           it is cancelled, so it cannot be rescheduled or completed
     │   │   ├── NotAvailable           leased, in the future or finished: not to be moved without a lease
     │   │   └── LeaseLost              the lease ended, was fenced off or never was
     │   ├── CountMismatch              a guarded bulk operation would touch another number of jobs

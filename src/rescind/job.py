@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from rescind.errors import RescindError
-from rescind.lease import Lease
+from rescind.lease import Lease, Rung
 from rescind.state import STATUS_OF, State, TaskStatus
 
 OnDependency = Literal["release", "cancel"]
@@ -19,17 +19,6 @@ class Outcome(StrEnum):
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
-
-
-class Rung(StrEnum):
-    """What it took to stop a cancelled job."""
-
-    PENDING = "pending"  # it was not running
-    FLAG = "flag"  # the handler saw the request and stopped by itself
-    RAISED = "raised"  # an exception was raised inside the handler
-    FORCED = "forced"  # it was declared cancelled, whatever its worker says
-    ABANDONED = "abandoned"  # it would not stop; its lease was taken away and its slot closed
-    LAPSED = "lapsed"  # its worker fell silent and the lease ran out
 
 
 class Billing(StrEnum):

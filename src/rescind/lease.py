@@ -1,6 +1,7 @@
 """What a worker holds and says: the lease a claim hands out, reports under it, and its last word."""
 
 from datetime import datetime
+from enum import StrEnum
 
 import msgspec
 
@@ -14,6 +15,17 @@ class Lease(msgspec.Struct, frozen=True):
     worker: str
     token: int
     expires_at: datetime
+
+
+class Rung(StrEnum):
+    """What it took to stop a cancelled job."""
+
+    PENDING = "pending"  # it was not running
+    FLAG = "flag"  # the handler saw the request and stopped by itself
+    RAISED = "raised"  # an exception was raised inside the handler
+    FORCED = "forced"  # it was declared cancelled, whatever its worker says
+    ABANDONED = "abandoned"  # it would not stop; its lease was taken away and its slot closed
+    LAPSED = "lapsed"  # its worker fell silent and the lease ran out
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +81,6 @@ class Release(Settlement, frozen=True, kw_only=True):
 class Acknowledge(Settlement, frozen=True, kw_only=True):
     """The handler stopped because it was asked to."""
 
-    rung: str
+    rung: Rung
     acknowledged_at: datetime | None = None
     note: str | None = None

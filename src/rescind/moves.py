@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from rescind import errors, payload
-from rescind.job import Billing, CancelRequest, Event, Job, Outcome, Rung
-from rescind.lease import Acknowledge, Complete, Fail, Release, Report, Reschedule, Settlement, Target
+from rescind.job import Billing, CancelRequest, Event, Job, Outcome
+from rescind.lease import Acknowledge, Complete, Fail, Release, Report, Reschedule, Rung, Settlement, Target
 from rescind.lifecycle import (
     Situation,
     Verb,
@@ -193,7 +193,7 @@ def settle(job: Job, settlement: Settlement, now: datetime, policy: Policy = NO_
         case Acknowledge(rung=rung, acknowledged_at=seen, note=note):
             enter_held(Verb.ACKNOWLEDGE, job, lease_id, now)
             used["acknowledged_at"] = seen
-            return _stop(Verb.ACKNOWLEDGE, job, now, worker, used, policy, Rung(rung), note)
+            return _stop(Verb.ACKNOWLEDGE, job, now, worker, used, policy, rung, note)
         case _:
             raise TypeError(f"not a settlement: {settlement!r}")
 

@@ -8,6 +8,7 @@ import msgspec
 from rescind.errors import InvalidInput, PayloadTooLarge
 
 DEFAULT_LIMIT_BYTES = 256 * 1024
+DEEPEST = 200  # JSON readers recurse; what only some of them can read would be a poison for the rest
 
 _encode = msgspec.json.Encoder().encode
 decode = msgspec.json.decode
@@ -24,4 +25,20 @@ def encode(value: Any, what: str, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> byt
         raise InvalidInput(f"{what} is not JSON: {problem}") from problem
     if len(body) > limit_bytes:
         raise PayloadTooLarge(what, len(body), limit_bytes)
+    if body.count(b"[") + body.count(b"{") > DEEPEST and _is_too_deep(body):
+        raise InvalidInput(
+            f"{what} is not JSON that everybody can read: it is nested more than {DEEPEST} deep"
+        )
     return body
+
+
+def _is_too_deep(body: bytes) -> bool:
+    """Level by level, so that finding out does not need the depth it looks for."""
+    try:
+        level = [decode(body)]
+    except RecursionError:
+        return True
+    for _ in range(DEEPEST + 1):
+        level = [each for each in level if isinstance(each, dict | list)]
+        level = [child for each in level for child in (each.values() if isinstance(each, dict) else each)]
+    return bool(level)

@@ -1,7 +1,6 @@
 """What a need's work may cost and how long it may wait: `Policy`, and the pure rules on it."""
 
 from datetime import datetime, timedelta
-from math import ceil
 from typing import Annotated
 
 import msgspec
@@ -49,8 +48,8 @@ class Charge(msgspec.Struct, frozen=True):
 
 
 def tokens_used(job: Job, policy: Policy) -> int:
-    """Over the total, never a sum of roundings."""
-    return ceil(job.usage_units / policy.units_per_token)
+    """Rounded up over the total, never a sum of roundings."""
+    return -(-job.usage_units // policy.units_per_token)
 
 
 def settle_cost(job: Job, outcome: Outcome, policy: Policy) -> Charge | None:

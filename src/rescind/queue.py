@@ -212,8 +212,6 @@ class Queue:
     async def _cancel_all(
         self, selector: Selector, request: CancelRequest, dry_run: bool
     ) -> AsyncIterator[Sequence[CancelResult]]:
-        if selector.ids is None and selector.need is None and selector.owner is None:
-            raise InvalidInput("say which jobs to cancel: by ids, by need or by owner")
         after = ""
         while group := await self._cancel(selector, request, after, dry_run):
             yield group

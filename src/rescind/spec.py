@@ -2,8 +2,8 @@
 
 import hashlib
 import re
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, TypedDict
 
 import msgspec
@@ -93,8 +93,8 @@ def spec(
         wait_for=check_wait_for(wait_for),
         on_dependency_cancelled=_check_choice(on_dependency_cancelled, "on_dependency_cancelled"),
         on_dependency_failed=_check_choice(on_dependency_failed, "on_dependency_failed"),
-        available_at=check_moment(available_at, "available_at"),
-        delay_seconds=check_seconds(delay_seconds, "delay_seconds"),
+        available_at=(moment := check_moment(available_at, "available_at")),
+        delay_seconds=check_delay(delay_seconds, moment),
         max_attempts=None
         if max_attempts is None
         else _check_integer(max_attempts, "max_attempts", 1, 2**31 - 1),
@@ -137,17 +137,29 @@ def check_reason(value: str | None) -> str | None:
 
 
 def check_wait_for(ids: Sequence[str]) -> tuple[str, ...]:
-    if not ids:
-        return ()
     if isinstance(ids, str):
         raise InvalidInput(f"wait_for must be a list of job ids, not the text {_shorten(ids)}")
+    if not isinstance(ids, Iterable):
+        raise InvalidInput(f"wait_for must be a list of job ids, not {_shorten(ids)}")
     return tuple(dict.fromkeys(check_id(each) for each in ids))
 
 
 def check_moment(value: datetime | None, what: str) -> datetime | None:
     if value is not None and (not isinstance(value, datetime) or value.tzinfo is None):
         raise InvalidInput(f"{what} must be a datetime with a time zone, not {_shorten(value)}")
-    return value.astimezone(UTC) if value else None
+    try:
+        return value.astimezone(UTC) if value else None
+    except OverflowError:
+        raise InvalidInput(f"{what} is beyond the calendar: {_shorten(value)}") from None
+
+
+def check_delay(seconds: float, moment: datetime | None) -> float:
+    """A delay, which is counted from `moment` if there is one and must not leave the calendar."""
+    try:
+        _ = (moment or datetime.min) + timedelta(seconds=check_seconds(seconds, "delay_seconds"))
+    except OverflowError:
+        raise InvalidInput(f"delay_seconds leads beyond the calendar: {_shorten(seconds)}") from None
+    return seconds
 
 
 def check_seconds(value: float, what: str) -> float:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from rescind.cli.demo_stage import Role
 from rescind.cli.render import gap_ms
-from rescind.job import Rung
+from rescind.lease import Rung
 from rescind.state import PENDING_STATES, State
 
 HEADLINE: Final = "10 jobs, 6 at a time"

@@ -7,7 +7,8 @@ import msgspec
 from rich.text import Text
 
 from rescind.cli.render import absolute, plain, status_colour
-from rescind.job import Event, Rung
+from rescind.job import Event
+from rescind.lease import Rung
 from rescind.lifecycle import Verb
 from rescind.state import STATUS_OF, State
 

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rescind.cli.render import duration, gap_ms, json_text, note, plain, relative, status_text, when
-from rescind.job import Job, Receipt, Rung
+from rescind.job import Job, Receipt
+from rescind.lease import Rung
 from rescind.state import FINAL_STATES, State, TaskStatus
 
 HOW = {

@@ -22,7 +22,8 @@ from typing import IO, Any
 import msgspec
 
 from rescind import Context, Queue, Retry, Worker, connect
-from rescind.job import Job, Rung
+from rescind.job import Job
+from rescind.lease import Rung
 from rescind.testing.invariants import check_all
 from rescind.testing.record import run_of
 

@@ -10,7 +10,18 @@ import msgspec
 from rescind import payload
 from rescind.engine import Amendment, Claim, Document, Engine, Selector, Swept, WorkerInfo
 from rescind.job import CancelRequest, CancelResult, Event, Job
-from rescind.lease import Acknowledge, Complete, Fail, Lease, Release, Report, Reschedule, Settlement, Target
+from rescind.lease import (
+    Acknowledge,
+    Complete,
+    Fail,
+    Lease,
+    Release,
+    Report,
+    Reschedule,
+    Rung,
+    Settlement,
+    Target,
+)
 from rescind.lifecycle import Situation, situation_of
 from rescind.policy import Account
 from rescind.spec import JobSpec, spec
@@ -123,7 +134,7 @@ class Harness:
     async def release(self, held: Job | Lease, reason: str | None = "shutdown") -> Job:
         return await self.settle(Release(lease=_lease(held), reason=reason))
 
-    async def acknowledge(self, held: Job | Lease, rung: str = "flag", **said: Any) -> Job:
+    async def acknowledge(self, held: Job | Lease, rung: Rung = Rung.FLAG, **said: Any) -> Job:
         return await self.settle(Acknowledge(lease=_lease(held), rung=rung, **said))
 
     async def extend(self, held: Job | Lease, *, seconds: float = LEASE_SECONDS, **reported: Any) -> Job:

@@ -14,10 +14,10 @@ from rescind.errors import (
     RescindError,
     RetryableError,
 )
-from rescind.job import Job, Rung
-from rescind.lease import Acknowledge, Complete, Fail, Release, Settlement, Target
+from rescind.job import Job
+from rescind.lease import Acknowledge, Complete, Fail, Release, Rung, Settlement, Target
 from rescind.lease import Reschedule as RescheduleLease
-from rescind.spec import check_moment, check_need, check_seconds, check_wait_for
+from rescind.spec import check_delay, check_moment, check_need, check_wait_for
 from rescind.worker.ladder import Attempt, Ending, Stop
 from rescind.worker.reschedule import Reschedule
 from rescind.worker.task import Task
@@ -96,12 +96,11 @@ def _words(error: BaseException | None) -> str:
 
 def _target(job: Job, wish: Reschedule) -> Target:
     """A job keeps its need and its singleton key unless the handler says otherwise."""
-    if wish.delay_seconds:
-        check_seconds(wish.delay_seconds, "delay_seconds")
+    at = check_moment(wish.at, "at")
     return Target(
         need=job.need if wish.need is None else check_need(wish.need),
         wait_for=check_wait_for(wish.wait_for),
         singleton_key=job.singleton_key if wish.singleton_key is None else wish.singleton_key or None,
-        available_at=check_moment(wish.at, "at"),
-        delay_seconds=wish.delay_seconds,
+        available_at=at,
+        delay_seconds=check_delay(wish.delay_seconds, at),
     )

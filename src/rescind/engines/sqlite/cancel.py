@@ -1,13 +1,12 @@
 """Cancelling one, many, or all of a kind, and saying what a cancel would do without doing it."""
 
-from typing import Any
-
 from rescind import moves
 from rescind.engine import Selector
-from rescind.engines.sqlite.rows import moment
+from rescind.engines.sqlite.rows import moment, state_in
 from rescind.engines.sqlite.transaction import Transaction
 from rescind.errors import JobNotFoundError, RescindError
 from rescind.job import CancelOutcome, CancelRequest, CancelResult, Job
+from rescind.state import PENDING_STATES, State
 
 
 def cancel(
@@ -15,7 +14,9 @@ def cancel(
 ) -> list[CancelResult]:
     if selector.ids is not None:  # each is read when its turn comes: an id may be named twice
         return [_cancel(tx, job_id, tx.find(job_id), request, dry_run) for job_id in selector.ids]
-    return [_cancel(tx, job.id, job, request, dry_run) for job in _matching(tx, selector, limit, after)]
+    return [
+        _cancel(tx, job.id, job, request, dry_run) for job in _matching(tx, selector, request, limit, after)
+    ]
 
 
 def _cancel(
@@ -33,23 +34,21 @@ def _cancel(
     return CancelResult(job_id, outcome, move.changed, move.job)
 
 
-def _matching(tx: Transaction, selector: Selector, limit: int, after: str) -> list[Job]:
-    """Unfinished jobs of a need or an owner that nobody has cancelled yet, the longest available first."""
-    where = ["outcome IS NULL", "cancel_requested_at IS NULL"]
-    parameters: list[Any] = []
-    for column, value in (("need", selector.need), ("owner", selector.owner)):
-        if value is not None:
-            where.append(f"{column} = ?")
-            parameters.append(value)
-    if (
-        not selector.running
-    ):  # a lapsed lease is nobody's: unless it was the last attempt, the job waits again
-        where.append(
-            "(lease_expires_at IS NULL"
-            " OR lease_expires_at <= ? AND (max_attempts IS NULL OR failures + 1 < max_attempts))"
-        )
-        parameters.append(moment(tx.now))
+def _matching(
+    tx: Transaction, selector: Selector, request: CancelRequest, limit: int, after: str
+) -> list[Job]:
+    """The jobs of a need or an owner that this request would change, the longest available first."""
+    states = PENDING_STATES | {State.ACTIVE} if selector.running else PENDING_STATES
+    where = ["outcome IS NULL", state_in(states)]
+    if not request.force:
+        where.append("cancel_requested_at IS NULL")
+    if selector.need is not None:
+        where.append("need = :need")
+    if selector.owner is not None:
+        where.append("owner = :owner")
     if after:
-        where.append("(available_at, id) > (SELECT available_at, id FROM jobs WHERE id = ?)")
-        parameters.append(after)
-    return tx.jobs(f"{' AND '.join(where)} ORDER BY available_at, id LIMIT ?", (*parameters, limit))
+        where.append("(available_at, id) > (SELECT available_at, id FROM jobs WHERE id = :after)")
+    parameters = {"need": selector.need, "owner": selector.owner, "after": after, "limit": limit}
+    return tx.jobs(
+        f"{' AND '.join(where)} ORDER BY available_at, id LIMIT :limit", {**parameters, "now": moment(tx.now)}
+    )

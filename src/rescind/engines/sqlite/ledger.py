@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from rescind.engines.sqlite.rows import moment
-from rescind.errors import IdempotencyConflict, InsufficientTokens
+from rescind.errors import IdempotencyConflict, InsufficientTokens, InvalidInput
 from rescind.job import Job
 from rescind.policy import Account, Charge
 
@@ -18,6 +18,8 @@ def account(tx: "Transaction", owner: str) -> Account:
 
 def credit(tx: "Transaction", owner: str, amount: int, by: str, key: str | None) -> Account:
     """Add to what an owner can spend; the same key twice adds once."""
+    if amount <= 0:
+        raise InvalidInput(f"amount must be above 0, not {amount}")
     if key is not None:
         row = tx.execute("SELECT owner, kind, amount FROM ledger WHERE key = ?", (key,)).fetchone()
         if row == (owner, "CREDIT", amount):

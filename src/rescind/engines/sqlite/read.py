@@ -16,6 +16,7 @@ from rescind.engines.sqlite.rows import (
     event_from_row,
     job_from_row,
     moment,
+    state_in,
 )
 from rescind.errors import InvalidInput
 from rescind.job import Event, Job
@@ -73,8 +74,7 @@ def _where(filter: Filter, now: datetime) -> tuple[str, dict[str, Any]]:
         where.append("owner = :owner")
         parameters["owner"] = filter.owner
     if filter.states:
-        states = ", ".join(f"'{state.value}'" for state in filter.states)
-        where.append(f"{STATE_SQL} IN ({states})")
+        where.append(state_in(filter.states))
     if filter.purged is not None:
         where.append("purged_at IS NOT NULL" if filter.purged else "purged_at IS NULL")
     return " AND ".join(where), parameters

@@ -1,6 +1,6 @@
 """Job to row and back. Columns carry the names of Job's fields; `STATE_SQL` is `state_of` for queries."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from functools import lru_cache
@@ -34,6 +34,12 @@ STATE_SQL: Final = f"""
 def moment(value: datetime) -> str:
     """UTC, always in the same width, so that texts sort as times do."""
     return value.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def state_in(states: Iterable[State]) -> str:
+    """A condition on the state a row's facts mean; it needs the parameter `:now`."""
+    names = ", ".join(f"'{state}'" for state in sorted(states))
+    return f"{STATE_SQL} IN ({names})"
 
 
 def to_json(value: Any) -> str:

@@ -6,7 +6,8 @@ The unique index `jobs_singleton_front` makes a second one in front impossible; 
 from typing import TYPE_CHECKING
 
 from rescind.engines.sqlite.rows import moment
-from rescind.job import Job, Rung
+from rescind.job import Job
+from rescind.lease import Rung
 from rescind.moves import Move
 
 if TYPE_CHECKING:

@@ -5,16 +5,17 @@ from datetime import timedelta
 import pytest
 
 from rescind.errors import LeaseLost, WrongState
-from rescind.job import Outcome, Rung
+from rescind.job import Outcome
+from rescind.lease import Rung
 from rescind.testing import Harness
 
 
-@pytest.mark.parametrize("rung", ["flag", "raised"])
-async def test_an_acknowledged_cancel_ends_the_job_and_says_what_it_took(harness: Harness, rung: str) -> None:
+@pytest.mark.parametrize("rung", [Rung.FLAG, Rung.RAISED])
+async def test_an_acknowledged_cancel_ends_the_job_and_says_what_it_took(harness: Harness, rung: Rung) -> None:
     held = await harness.running()
     await harness.cancel(held.id, by="ann", reason="typo")
     stopped = await harness.acknowledge(held, rung)
-    assert (stopped.outcome, stopped.rung, stopped.last_error) == (Outcome.CANCELLED, Rung(rung), "typo")
+    assert (stopped.outcome, stopped.rung, stopped.last_error) == (Outcome.CANCELLED, rung, "typo")
     assert (stopped.cancelled_by, stopped.lease_id) == ("ann", None)
     assert stopped.cancelled_at == stopped.stopped_at == stopped.finished_at
 

@@ -1,10 +1,11 @@
-"""cancel: what it does to a job, what it answers, and whom it believes. DESIGN §3."""
+"""cancel: what it does to a job, what it answers, and whom it believes."""
 
 import pytest
 
 from rescind.engine import Selector
 from rescind.errors import CannotCancelError, JobNotFoundError, LeaseLost
-from rescind.job import CancelOutcome, Outcome, Rung
+from rescind.job import CancelOutcome, Outcome
+from rescind.lease import Rung
 from rescind.state import State, TaskStatus
 from rescind.testing import Harness
 
@@ -358,3 +359,11 @@ async def test_a_cancel_needs_no_reason(harness: Harness) -> None:
     job = await harness.submit()
     answer = await harness.cancel(job.id, reason=None)
     assert answer.changed and answer.job is not None and answer.job.cancel_reason is None
+
+
+async def test_a_forced_bulk_cancel_reaches_jobs_that_were_only_asked(harness: Harness) -> None:
+    held = await harness.running()
+    await harness.cancel(held.id, by="ann")
+    (answer,) = await harness.cancel_many(Selector(need=held.need, running=True), force=True)
+    assert answer.changed and answer.job is not None
+    assert (answer.job.state, answer.job.cancelled_by) == (State.CANCELLED, "ann")

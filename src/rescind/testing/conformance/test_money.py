@@ -1,4 +1,4 @@
-"""Metered work: reserve at submit, settle once at the end, by the table of quiz-spec §4."""
+"""Metered work: reserve at submit, settle once at the end, whichever end it is."""
 
 from typing import Any
 

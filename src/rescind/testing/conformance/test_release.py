@@ -1,6 +1,7 @@
 """release: a worker gives a job back untouched, as at shutdown."""
 
-from rescind.job import Outcome, Rung
+from rescind.job import Outcome
+from rescind.lease import Rung
 from rescind.state import State
 from rescind.testing import Harness
 
