@@ -1,37 +1,61 @@
 """Cancelling one, many, or all of a kind, and saying what a cancel would do without doing it."""
 
+from collections.abc import Sequence
+
+import msgspec
+
 from rescind import moves
 from rescind.engine import Selector
 from rescind.engines.sqlite.rows import moment, state_in
 from rescind.engines.sqlite.transaction import Transaction
 from rescind.errors import JobNotFoundError, RescindError
 from rescind.job import CancelOutcome, CancelRequest, CancelResult, Job
+from rescind.moves import Move
 from rescind.state import PENDING_STATES, State
 
 
 def cancel(
     tx: Transaction, selector: Selector, request: CancelRequest, limit: int, after: str, dry_run: bool
 ) -> list[CancelResult]:
-    if selector.ids is not None:  # each is read when its turn comes: an id may be named twice
-        return [_cancel(tx, job_id, tx.find(job_id), request, dry_run) for job_id in selector.ids]
-    return [
-        _cancel(tx, job.id, job, request, dry_run) for job in _matching(tx, selector, request, limit, after)
-    ]
+    if selector.ids is not None:
+        jobs = tx.find_all(selector.ids)
+        wanted = [(job_id, jobs.get(job_id)) for job_id in dict.fromkeys(selector.ids)]
+    else:
+        wanted = [(job.id, job) for job in _matching(tx, selector, request, limit, after)]
+    decided = {job_id: _decide(tx, job_id, job, request) for job_id, job in wanted}
+    if not dry_run:
+        tx.apply_all([move for move in decided.values() if isinstance(move, Move)])
+    results = {job_id: _result(job_id, each) for job_id, each in decided.items()}
+    if selector.ids is None or len(results) == len(selector.ids):
+        return list(results.values())
+    return _in_order(selector.ids, results)
 
 
-def _cancel(
-    tx: Transaction, job_id: str, job: Job | None, request: CancelRequest, dry_run: bool
-) -> CancelResult:
+def _in_order(ids: Sequence[str], results: dict[str, CancelResult]) -> list[CancelResult]:
+    """An answer for each id, though one be named twice: only the first time did it change anything."""
+    answers = []
+    for job_id in ids:
+        answers.append(results[job_id])
+        if results[job_id].changed:
+            again = {"changed": False, "outcome": CancelOutcome.ALREADY_CANCELLED}
+            results[job_id] = msgspec.structs.replace(results[job_id], **again)
+    return answers
+
+
+def _decide(tx: Transaction, job_id: str, job: Job | None, request: CancelRequest) -> Move | CancelResult:
     if job is None:
         return CancelResult(job_id, CancelOutcome.NOT_FOUND, False, None, JobNotFoundError(job_id))
     try:
-        move = moves.cancel(job, request, tx.now, tx.policy(job.need))
+        return moves.cancel(job, request, tx.now, tx.policy(job))
     except RescindError as problem:
         return CancelResult(job_id, CancelOutcome.INVALID_STATUS, False, job, problem)
-    if not dry_run:
-        tx.apply(move)
-    outcome = CancelOutcome.SUCCESS if move.changed else CancelOutcome.ALREADY_CANCELLED
-    return CancelResult(job_id, outcome, move.changed, move.job)
+
+
+def _result(job_id: str, decided: Move | CancelResult) -> CancelResult:
+    if isinstance(decided, CancelResult):
+        return decided
+    outcome = CancelOutcome.SUCCESS if decided.changed else CancelOutcome.ALREADY_CANCELLED
+    return CancelResult(job_id, outcome, decided.changed, decided.job)
 
 
 def _matching(

@@ -17,6 +17,10 @@ Look: TypeAlias = Callable[[sqlite3.Connection, datetime], Any]
 _BATCH: Final = 256  # requests per transaction at most, so that other processes get their turn
 
 
+class _HalfDone(Exception):
+    """A request wrote something before it was refused."""
+
+
 class Reader(ConnectionThread[Look]):
     def __init__(self, connection: sqlite3.Connection, path: str, clock: Clock) -> None:
         self._clock = clock
@@ -36,8 +40,9 @@ class Reader(ConnectionThread[Look]):
 
 
 class Committer(ConnectionThread[Work]):
-    """Callers that arrive while it waits for the disk share the next transaction and its one fsync; each
-    runs in a savepoint of its own, so a refusal undoes only itself."""
+    """Callers that arrive while it waits for the disk share the next transaction and its one fsync. Nearly
+    all who are refused are so before they write anything; for the rest the transaction is run again, with
+    a savepoint for each."""
 
     def __init__(
         self, connection: sqlite3.Connection, path: str, clock: Clock, *, busy_seconds: float
@@ -58,26 +63,54 @@ class Committer(ConnectionThread[Work]):
         batch = [first]
         try:
             with translated(self._path):
-                begin(self._connection, self._busy_seconds)
                 try:
-                    self._run_all(batch)
-                    self._connection.execute("COMMIT")
-                except BaseException:
-                    if self._connection.in_transaction:
-                        self._connection.execute("ROLLBACK")
-                    raise
+                    self._transact(self._run_all, batch)
+                except _HalfDone:  # nobody has been answered yet, so all can be done again
+                    self._transact(self._run_apart, batch)
         except Exception as problem:
             for request in batch:
                 request.error = problem
         answer(batch)
 
+    def _transact(self, run: Callable[[list[Request[Work]]], None], batch: list[Request[Work]]) -> None:
+        begin(self._connection, self._busy_seconds)
+        try:
+            run(batch)
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
     def _run_all(self, batch: list[Request[Work]]) -> None:
         """Run the first of the batch and append those who arrive meanwhile, as long as there are any."""
         now = self._clock.now()
         for request in batch:
+            before = self._connection.total_changes
             self._run(request, now)
+            if request.error is not None and self._connection.total_changes != before:
+                raise _HalfDone
             if request is batch[-1] and len(batch) < _BATCH:
                 batch.extend(self._arrived(_BATCH - len(batch)))
+
+    def _run_apart(self, batch: list[Request[Work]]) -> None:
+        """Each in a savepoint of its own, so that one who is refused after writing undoes only itself."""
+        now = self._clock.now()
+        for request in batch:
+            request.error = None
+            self._connection.execute("SAVEPOINT request")
+            self._run(request, now)
+            if request.error is not None:
+                self._connection.execute("ROLLBACK TO request")
+            self._connection.execute("RELEASE request")
+
+    def _run(self, request: Request[Work], now: datetime) -> None:
+        try:
+            request.result = request.work(Transaction(self._connection, now))
+        except Exception as problem:
+            if isinstance(problem, sqlite3.Error) and not isinstance(problem, sqlite3.IntegrityError):
+                raise  # the file's trouble, not this caller's
+            request.error = problem
 
     def _arrived(self, most: int) -> list[Request[Work]]:
         arrived: list[Request[Work]] = []
@@ -91,15 +124,3 @@ class Committer(ConnectionThread[Work]):
                 break
             arrived.append(request)
         return arrived
-
-    def _run(self, request: Request[Work], now: datetime) -> None:
-        self._connection.execute("SAVEPOINT request")
-        try:
-            request.result = request.work(Transaction(self._connection, now))
-            self._connection.execute("RELEASE request")
-        except Exception as problem:
-            if isinstance(problem, sqlite3.Error) and not isinstance(problem, sqlite3.IntegrityError):
-                raise  # the file's trouble, not this caller's
-            request.error = problem
-            self._connection.execute("ROLLBACK TO request")
-            self._connection.execute("RELEASE request")

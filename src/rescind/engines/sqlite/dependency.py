@@ -23,7 +23,7 @@ def settle_in(tx: Transaction, job: Job) -> Job:
     )
     for dependency, outcome in outcomes.items():
         if outcome is not None:
-            job = tx.apply(moves.unblock(job, dependency, outcome, tx.now, tx.policy(job.need)))
+            job = tx.apply(moves.unblock(job, dependency, outcome, tx.now, tx.policy(job)))
     return job
 
 

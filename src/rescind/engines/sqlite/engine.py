@@ -196,6 +196,9 @@ class SQLiteEngine:
                     yield hint
                 cursor = look.cursor
                 await self._until_changed(look, watch, version, changed)
+        except Unavailable:
+            if self._committer is not None:  # else the engine was closed while we looked: listening is over
+                raise
         finally:
             self._listeners.discard(changed)
             if watch is not None:
@@ -218,7 +221,7 @@ def _amend(tx: Transaction, job_id: str, amendment: Amendment) -> Job:
     job = tx.get(job_id)
     if amendment.to is None:
         output = amendment.output or b"null"
-        move = moves.complete_unheld(job, amendment.by, output, tx.now, tx.policy(job.need))
+        move = moves.complete_unheld(job, amendment.by, output, tx.now, tx.policy(job))
         return tx.apply(move)
     move = moves.reschedule_unheld(job, amendment.by, amendment.to, tx.now)
     dependency.check(tx, move.job)

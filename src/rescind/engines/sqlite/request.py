@@ -31,13 +31,15 @@ class Request(Generic[W]):
         self.error: BaseException | None = None
         self.loop = running_loop()
         self._future = self.loop.create_future() if self.loop else None
-        self._done = None if self.loop else threading.Event()
+        self._done = None if self.loop else threading.Lock()  # held until there is an answer
+        if self._done is not None:
+            self._done.acquire()
 
     def __await__(self) -> Generator[Any, None, Any]:
         if self._future is not None:
             yield from self._future
         elif self._done is not None:
-            self._done.wait()
+            self._done.acquire()
         if self.error is not None:
             raise self.error
         return self.result
@@ -45,7 +47,7 @@ class Request(Generic[W]):
     def wake(self) -> None:
         """Let the caller go on; to be called in its event loop, if it has one."""
         if self._done is not None:
-            self._done.set()
+            self._done.release()
         elif self._future is not None and not self._future.done():  # done: the caller went away
             self._future.set_result(None)
 

@@ -78,15 +78,22 @@ def _forget(tx: Transaction, limit: int) -> None:
 
 
 def _each(tx: Transaction, jobs: list[Job], move: Callable[[Job], Move]) -> int:
-    """Move them one by one: a job that cannot be moved is logged and never stops the rest."""
-    count = 0
-    for job in jobs:
-        tx.execute("SAVEPOINT job")
-        try:
-            tx.apply(move(job))
-            count += 1
-        except Exception:
-            tx.execute("ROLLBACK TO job")
-            _log.exception("sweep could not move job %s", job.id)
-        tx.execute("RELEASE job")
-    return count
+    """Move them together or, if that fails, one by one: a job that cannot be moved is logged and never
+    stops the rest."""
+    if _try(tx, jobs, move):
+        return len(jobs)
+    return sum(_try(tx, [job], move, log=True) for job in jobs)
+
+
+def _try(tx: Transaction, jobs: list[Job], move: Callable[[Job], Move], *, log: bool = False) -> bool:
+    tx.execute("SAVEPOINT sweep")
+    try:
+        tx.apply_all([move(job) for job in jobs])
+        return True
+    except Exception:
+        tx.execute("ROLLBACK TO sweep")
+        if log:
+            _log.exception("sweep could not move job %s", jobs[0].id)
+        return False
+    finally:
+        tx.execute("RELEASE sweep")

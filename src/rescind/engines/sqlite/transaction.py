@@ -1,11 +1,12 @@
 """One request inside a write transaction: reads jobs, stores moves, and keeps every index in step.
 
-`apply` is the only way a job changes. It writes the facts of a `Move`, its line of history, the job's
+`apply_all` is the only way jobs change. It writes the facts of each `Move`, its line of history, the job's
 stage among the indexes, its charge, and whatever the end of the job sets free: the jobs that waited for
 it and its singleton key.
 """
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -16,7 +17,7 @@ from rescind import moves
 from rescind.engines.sqlite import ledger, singleton
 from rescind.engines.sqlite.rows import SELECTED, job_from_row, moment, row_from_changes, to_json
 from rescind.errors import JobNotFoundError
-from rescind.job import Event, Job, Outcome
+from rescind.job import Billing, Event, Job, Outcome
 from rescind.moves import Move
 from rescind.policy import NO_POLICY, Policy
 from rescind.state import State
@@ -52,14 +53,19 @@ class Transaction:
         found = self.jobs("id = ?", (job_id,))
         return found[0] if found else None
 
+    def find_all(self, ids: Sequence[str]) -> dict[str, Job]:
+        found = self.jobs("id IN (SELECT value FROM json_each(?))", (to_json(ids),))
+        return {job.id: job for job in found}
+
     def get(self, job_id: str) -> Job:
         job = self.find(job_id)
         if job is None:
             raise JobNotFoundError(job_id)
         return job
 
-    def policy(self, need: str) -> Policy:
-        return self.policies().get(need, NO_POLICY)
+    def policy(self, job: Job) -> Policy:
+        """The rules that settle this job's cost; nobody looks them up for a job that has none."""
+        return self.policies().get(job.need, NO_POLICY) if job.billing is Billing.RESERVED else NO_POLICY
 
     def policies(self) -> dict[str, Policy]:
         if self._policies is None:
@@ -70,37 +76,51 @@ class Transaction:
     # Writing
 
     def apply(self, move: Move) -> Job:
-        """Store a move of a job read here; nothing happens when it changes nothing."""
-        job = move.job
-        if not move.changes:
-            return job
-        seq = self._rows[job.id]
-        columns = ", ".join([f"{name} = ?" for name in move.changes])
-        values = row_from_changes(move.changes)
-        self.execute(f"UPDATE jobs SET {columns}, stage = ? WHERE seq = ?", (*values, stage_of(job), seq))
-        if move.event is None:
-            return job
-        self.execute(_INSERT_EVENT, _event_row(seq, move.event))
-        if move.charge:
-            ledger.settle(self, move.charge, move.event.actor)
-        singleton.follow(self, move)
-        if job.outcome is not None:
-            self._release_dependents(job, job.outcome)
-        return job
+        return self.apply_all([move])[0]
+
+    def apply_all(self, made: Sequence[Move]) -> list[Job]:
+        """Store moves of different jobs read here; nothing happens for one that changes nothing."""
+        self._update([move for move in made if move.changes])
+        told = [(move, move.event) for move in made if move.event is not None]
+        self._tell([(self._rows[event.job_id], event) for _, event in told])
+        for move, event in told:
+            if move.charge:
+                ledger.settle(self, move.charge, event.actor)
+            singleton.follow(self, move)
+        self._release_dependents({move.job.id: move.job.outcome for move, _ in told if move.job.outcome})
+        return [move.job for move in made]
+
+    def _update(self, made: Sequence[Move]) -> None:
+        """One statement per set of facts that change together: moves of one kind share it."""
+        alike: dict[tuple[str, ...], list[list[Any]]] = defaultdict(list)
+        for move in made:
+            values = [*row_from_changes(move.changes), stage_of(move.job), self._rows[move.job.id]]
+            alike[tuple(move.changes)].append(values)
+        for names, rows in alike.items():
+            columns = ", ".join([f"{name} = ?" for name in names])
+            self.connection.executemany(f"UPDATE jobs SET {columns}, stage = ? WHERE seq = ?", rows)
 
     def created(self, first: int, made: Sequence[Move]) -> None:
         """Note the jobs inserted here, from seq `first` on, and write the beginning of their history."""
         self._rows |= {move.job.id: seq for seq, move in enumerate(made, first)}
-        rows = [_event_row(seq, move.event) for seq, move in enumerate(made, first) if move.event]
-        self.connection.executemany(_INSERT_EVENT, rows)
+        self._tell([(seq, move.event) for seq, move in enumerate(made, first) if move.event])
 
-    def _release_dependents(self, job: Job, outcome: Outcome) -> None:
+    def _tell(self, events: Sequence[tuple[int, Event]]) -> None:
+        """Add lines to the histories of jobs, named by their seq."""
+        self.connection.executemany(_INSERT_EVENT, [_event_row(seq, event) for seq, event in events])
+
+    def _release_dependents(self, ended: dict[str, Outcome]) -> None:
+        if not ended:
+            return
         rows = self.execute(
-            "DELETE FROM waiters WHERE dependency = ? RETURNING dependent", (job.id,)
+            "DELETE FROM waiters WHERE dependency IN (SELECT value FROM json_each(?)) "
+            "RETURNING dependency, dependent",
+            (to_json(list(ended)),),
         ).fetchall()
-        for (dependent,) in rows:
+        for dependency, dependent in rows:
             waiting = self.get(dependent)
-            self.apply(moves.unblock(waiting, job.id, outcome, self.now, self.policy(waiting.need)))
+            outcome = ended[dependency]
+            self.apply(moves.unblock(waiting, dependency, outcome, self.now, self.policy(waiting)))
 
 
 def _event_row(seq: int, event: Event) -> tuple[Any, ...]:

@@ -24,14 +24,14 @@ _BEST: Final = """
 def claim(tx: Transaction, request: Claim) -> list[Job]:
     """Lease the most urgent jobs of these needs; how many wait behind them does not matter."""
     wake(tx, _WAKE_LIMIT)
-    claimed = []
-    for job in _candidates(tx, request):
-        try:
-            move = moves.claim(job, request.worker, new_secret(), request.lease_seconds, tx.now)
-        except NotAvailable:  # the clock was set back since it became ready
-            continue
-        claimed.append(tx.apply(move))
-    return claimed
+    return tx.apply_all([move for job in _candidates(tx, request) if (move := _lease(tx, job, request))])
+
+
+def _lease(tx: Transaction, job: Job, request: Claim) -> Move | None:
+    try:
+        return moves.claim(job, request.worker, new_secret(), request.lease_seconds, tx.now)
+    except NotAvailable:  # the clock was set back since it became ready
+        return None
 
 
 def _candidates(tx: Transaction, request: Claim) -> list[Job]:
@@ -49,8 +49,7 @@ def wake(tx: Transaction, limit: int) -> int:
     lapsed = tx.jobs(
         "stage = 'leased' AND lease_expires_at <= ? ORDER BY lease_expires_at LIMIT ?", (now, limit)
     )
-    for job in lapsed:
-        tx.apply(moves.lapse(job, tx.now, tx.policy(job.need)))
+    tx.apply_all([moves.lapse(job, tx.now, tx.policy(job)) for job in lapsed])
     singleton.free_expired(tx)
     due = tx.execute(
         "SELECT seq, singleton_key FROM jobs WHERE stage = 'future' AND available_at <= ? "
@@ -74,31 +73,48 @@ CLAIMABLE: Final = """
 
 
 def settle(tx: Transaction, settlements: Sequence[Settlement], request: Claim | None) -> Settled:
-    answers = [_answer(tx, settlement) for settlement in settlements]
+    answers = _answers(tx, settlements)
     return Settled(answers, claim(tx, request) if request else [])
 
 
-def _answer(tx: Transaction, settlement: Settlement) -> Job | RescindError:
-    """A refusal is an answer, and undoes only itself."""
+def _answers(tx: Transaction, settlements: Sequence[Settlement]) -> list[Job | RescindError]:
+    """Those that only end their jobs are stored together; the others one after the other."""
+    ids = [settlement.lease.job_id for settlement in settlements]
+    if len(set(ids)) < len(ids) or any(isinstance(each, Reschedule) for each in settlements):
+        return [_answer(tx, settlement, tx.find(settlement.lease.job_id)) for settlement in settlements]
+    jobs = tx.find_all(ids)
+    decided = [_decide(tx, settlement, jobs.get(settlement.lease.job_id)) for settlement in settlements]
+    tx.apply_all([move for move in decided if isinstance(move, Move)])
+    return [each.job if isinstance(each, Move) else each for each in decided]
+
+
+def _answer(tx: Transaction, settlement: Settlement, job: Job | None) -> Job | RescindError:
+    decided = _decide(tx, settlement, job)
+    if not isinstance(decided, Move):
+        return decided
+    if isinstance(settlement, Reschedule):
+        return _reschedule(tx, decided)
+    return tx.apply(decided)
+
+
+def _decide(tx: Transaction, settlement: Settlement, job: Job | None) -> Move | RescindError:
+    """The move, or the refusal: a refusal is an answer and undoes only itself."""
     try:
-        if isinstance(settlement, Reschedule):
-            return _reschedule(tx, settlement)
-        return tx.apply(_decide(tx, settlement))
+        if job is None:
+            raise JobNotFoundError(settlement.lease.job_id)
+        return moves.settle(job, settlement, tx.now, tx.policy(job))
     except RescindError as problem:
         # Refused or not, the handler has ended: what its fenced lease still held is free.
         singleton.stopped(tx, settlement.lease.lease_id)
         return problem
 
 
-def _decide(tx: Transaction, settlement: Settlement) -> Move:
-    job = tx.get(settlement.lease.job_id)
-    return moves.settle(job, settlement, tx.now, tx.policy(job.need))
-
-
-def _reschedule(tx: Transaction, settlement: Reschedule) -> Job:
+def _reschedule(tx: Transaction, move: Move) -> Job | RescindError:
     """All is checked before anything is written."""
-    move = _decide(tx, settlement)
-    dependency.check(tx, move.job)
+    try:
+        dependency.check(tx, move.job)
+    except RescindError as problem:
+        return problem
     return dependency.settle_in(tx, tx.apply(move))
 
 

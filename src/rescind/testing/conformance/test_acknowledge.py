@@ -11,7 +11,9 @@ from rescind.testing import Harness
 
 
 @pytest.mark.parametrize("rung", [Rung.FLAG, Rung.RAISED])
-async def test_an_acknowledged_cancel_ends_the_job_and_says_what_it_took(harness: Harness, rung: Rung) -> None:
+async def test_an_acknowledged_cancel_ends_the_job_and_says_what_it_took(
+    harness: Harness, rung: Rung
+) -> None:
     held = await harness.running()
     await harness.cancel(held.id, by="ann", reason="typo")
     stopped = await harness.acknowledge(held, rung)
