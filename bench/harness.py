@@ -129,6 +129,12 @@ def ratio_result(ratio: Ratio, columns: dict[str, Column], *, lowest: bool) -> d
     return found
 
 
+def is_clear(ratio: dict[str, Any]) -> bool:
+    """Did every round say the same? Otherwise the verdict is within the noise."""
+    aim = ratio["at_least"] if ratio["at_least"] is not None else ratio["at_most"]
+    return bool(ratio["low"] >= aim or ratio["high"] <= aim)
+
+
 def aims(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Every ratio that has an aim, with what was measured and whether that is enough."""
     return [
@@ -137,7 +143,10 @@ def aims(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             "at_least": ratio["at_least"],
             "at_most": ratio["at_most"],
             "measured": ratio["median"],
+            "low": ratio["low"],
+            "high": ratio["high"],
             "met": ratio["met"],
+            "clear": is_clear(ratio),
         }
         for each in results
         for ratio in each["ratios"]

@@ -61,7 +61,8 @@ def _aim_row(aim: dict[str, Any]) -> list[str]:
     at_least = aim["at_least"]
     wanted = f"at least {at_least:g}" if at_least is not None else f"at most {aim['at_most']:g}"
     met = "met" if aim["met"] else "NOT met"
-    return [met, aim["aim"], f"aim {wanted}", f"measured {aim['measured']:.2f}"]
+    measured = f"measured {aim['measured']:.2f} ({aim['low']:.2f}–{aim['high']:.2f})"
+    return [met, aim["aim"], f"aim {wanted}", measured, "" if aim["clear"] else "within the noise"]
 
 
 def _table(rows: list[list[str]]) -> Iterator[str]:

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bench.harness import is_clear
+
 
 def tables(run: dict[str, Any]) -> str:
     return "\n\n".join([_conditions(run), *(_measurement(each) for each in run["measurements"]), _aims(run)])
@@ -47,6 +49,7 @@ def _aims(run: dict[str, Any]) -> str:
         if ratio["met"] is not None:
             aim = f"≥ {ratio['at_least']:g}" if ratio["at_least"] is not None else f"≤ {ratio['at_most']:g}"
             verdict = "met" if ratio["met"] else "**not met**"
+            verdict += "" if is_clear(ratio) else ", within the noise"
         spread = f"{ratio['low']:.2f}–{ratio['high']:.2f}"
         lines.append(f"| {ratio['label']} | {ratio['median']:.2f} | {spread} | {aim} | {verdict} |")
     return "\n".join(lines)

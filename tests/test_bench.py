@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT))  # bench/ lies beside the package and is not insta
 
 from bench import stats  # noqa: E402
 from bench.environments import CONTENDERS  # noqa: E402
-from bench.harness import Column, aims, ratio_result  # noqa: E402
+from bench.harness import Column, aims, is_clear, ratio_result  # noqa: E402
 from bench.measurements import SIZES, Ratio, Variant, measurements  # noqa: E402
 from bench.report import report  # noqa: E402
 
@@ -58,6 +58,13 @@ def test_an_aim_is_met_by_the_median_ratio(at_least: float | None, met: bool | N
     found = ratio_result(Ratio("r", ("ours",), ("theirs",), at_least=at_least), columns, lowest=False)
     assert found["met"] is met
     assert len(aims([{"ratios": [found]}])) == (met is not None)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "clear"), [(1.2, 1.5, True), (0.5, 0.9, True), (0.9, 1.1, False), (1.0, 1.3, True)]
+)
+def test_a_verdict_that_some_rounds_contradict_is_not_clear(low: float, high: float, clear: bool) -> None:
+    assert is_clear({"at_least": 1.0, "at_most": None, "low": low, "high": high}) is clear
 
 
 def test_an_upper_bound_is_an_aim_too() -> None:

@@ -555,3 +555,14 @@ async def test_a_lease_too_short_for_the_ladder_is_refused(queue: Queue) -> None
     worker.task("job")(nothing)
     with pytest.raises(InvalidSettings, match="lease_seconds is 20, but must be at least 45"):
         await worker.run()
+
+
+async def test_settling_and_claiming_share_a_round_trip(queue: Queue) -> None:
+    worker = Worker(queue, concurrency=5)
+    worker.task("job")(nothing)
+    await queue.submit_many([{"need": "job"}] * 50)
+    await worker.run(until_empty=True, handle_signals=False)
+    events = await queue.engine.changes(0, 1000)
+    # One transaction has one time.
+    shared = {e.at for e in events if e.verb == "claim"} & {e.at for e in events if e.verb == "complete"}
+    assert shared

@@ -206,11 +206,10 @@ def _version() -> str:
 
 
 def _source() -> str:
-    """Where the code comes from, and a hash of it: a version number does not tell two working trees apart."""
+    """A hash of the code that runs: a version number does not tell two working trees apart."""
     home = Path(rescind.__file__).parent
-    files = sorted(home.rglob("*.py")) + sorted(home.rglob("*.sql"))
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
-    return f"{home} ({digest[:12]})"
+    files = sorted([*home.rglob("*.py"), *home.rglob("*.sql")])
+    return "sha256 " + hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
 
 
 def _about() -> dict[str, Any]:

@@ -175,23 +175,22 @@ class Loop:
         settlement = decide(attempt, ending, chance=self._clock.random(), payload_limit_bytes=limit)
         del self._attempts[job.lease.lease_id]
         self._outbox.append(settlement)
-        self._turn.set()
-        if ending.abandoned:
+        if ending.abandoned and attempt.handler is not None:
             _log.error(
                 "handler of %s ignores its stop: job %s is given up, its slot stays closed until it ends",
                 job.need,
                 job.id,
             )
-        if attempt.handler is None:
+            attempt.handler.add_done_callback(self._deaf_handler_ended)
+        else:  # at once, so that the next job is claimed in the exchange that settles this one
             self._busy -= 1
-        else:
-            attempt.handler.add_done_callback(self._free_slot)
+        self._turn.set()
 
-    def _free_slot(self, handler: "asyncio.Future[Any]") -> None:
+    def _deaf_handler_ended(self, handler: "asyncio.Future[Any]") -> None:
         self._busy -= 1
         self._turn.set()
         if not handler.cancelled():
-            handler.exception()  # an abandoned handler's error has nobody left to hear it
+            handler.exception()  # nobody is left to hear it; asyncio would complain
 
     # Keeping leases
 
