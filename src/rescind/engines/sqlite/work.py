@@ -1,6 +1,9 @@
 """A worker's side: claim, extend, settle."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
+from heapq import merge
+from itertools import islice
 from typing import Final
 
 from rescind import moves
@@ -35,12 +38,15 @@ def _lease(tx: Transaction, job: Job, request: Claim) -> Move | None:
 
 
 def _candidates(tx: Transaction, request: Claim) -> list[Job]:
-    """The best of each need by its index, then the best of those; only these are read whole."""
-    best = [row for need in dict.fromkeys(request.needs) for row in tx.execute(_BEST, (need, request.limit))]
-    best.sort()
-    seqs = to_json([seq for _, _, seq in best[: request.limit]])
+    """The best of all needs, read in order from the index of each and no further than it takes; only these
+    are then read whole."""
+    with ExitStack() as open_cursors:
+        cursors = [tx.execute(_BEST, (need, request.limit)) for need in dict.fromkeys(request.needs)]
+        for cursor in cursors:
+            open_cursors.callback(cursor.close)
+        best = [seq for _, _, seq in islice(merge(*cursors), request.limit)]
     order = "ORDER BY priority DESC, available_at, seq"
-    return tx.jobs(f"seq IN (SELECT value FROM json_each(?)) {order}", (seqs,))
+    return tx.jobs(f"seq IN (SELECT value FROM json_each(?)) {order}", (to_json(best),))
 
 
 def wake(tx: Transaction, limit: int) -> int:
