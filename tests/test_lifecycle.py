@@ -110,7 +110,15 @@ def test_stored_moments_sort_as_the_times_they_stand_for(one: datetime, two: dat
 
 
 def test_the_table_has_a_cell_for_every_situation_of_every_verb_a_caller_may_use() -> None:
-    by_time = {Verb.SUBMIT, Verb.UNBLOCK, Verb.LAPSE, Verb.TIME_OUT, Verb.ARCHIVE, Verb.PURGE}
+    by_time = {
+        Verb.SUBMIT,
+        Verb.UNBLOCK,
+        Verb.LAPSE,
+        Verb.TIME_OUT,
+        Verb.ARCHIVE,
+        Verb.PURGE,
+        Verb.FORGET_KEY,
+    }
     assert set(TABLE) == set(Verb) - by_time
     for row in TABLE.values():
         assert set(row) == set(Situation)

@@ -203,6 +203,8 @@ async def _everything(harness: Harness) -> None:
     await harness.cancel_many(Selector(need="work"))
     await harness.cancel_many(Selector(owner="ann", running=True), after=held.id)
     await harness.sweep()
+    await harness.advance(31 * 86_400)
+    await harness.sweep()
 
 
 async def test_no_statement_of_the_writer_walks_through_a_whole_table(tmp_path: Path) -> None:
@@ -236,8 +238,10 @@ def plans(runner: asyncio.Runner, tmp_path: Path) -> dict[str, str]:
         (r"stage = 'future' AND available_at <=", "jobs_future"),
         (r"SELECT .* stage = 'cancelled'", "jobs_cancelled"),
         (r"stage = 'done' AND purged_at IS NULL", "jobs_retained"),
-        (r"stage IN \('ready', 'leased'\)", "jobs_singleton_front"),
-        (r"stage = 'parked' ORDER BY", "jobs_singleton_parked"),
+        (r"WHERE singleton_key = .* stage = 'ready'", "jobs_singleton_front"),
+        (r"WHERE singleton_key = .* stage = 'leased'", "jobs_singleton_leased"),
+        (r"need > .* AND stage = 'parked' ORDER BY need", "jobs_singleton_parked"),
+        (r"stage = 'parked' ORDER BY priority", "jobs_singleton_parked"),
         (r"cancel_requested_at IS NULL AND need = 'work'", "jobs_live"),
         (r"cancel_requested_at IS NULL AND owner = 'ann'", "jobs_by_owner"),
         (r"AND stage IN \('ready', 'parked'\) ORDER BY", "jobs_live"),

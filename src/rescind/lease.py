@@ -40,11 +40,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker's last word on a lease; one of the five below."""
+    """A worker's last word on a lease; one of the five below. `rung` and `acknowledged_at` count when the job
+    was being cancelled; `still_running` says that the handler was given up and has not ended."""
 
     lease: Lease
     units: int = 0
     work_started: bool = False
+    rung: Rung = Rung.FLAG
+    acknowledged_at: datetime | None = None
+    still_running: bool = False
 
 
 class Complete(Settlement, frozen=True, kw_only=True):
@@ -81,6 +85,4 @@ class Release(Settlement, frozen=True, kw_only=True):
 class Acknowledge(Settlement, frozen=True, kw_only=True):
     """The handler stopped because it was asked to."""
 
-    rung: Rung
-    acknowledged_at: datetime | None = None
     note: str | None = None

@@ -47,6 +47,7 @@ class Verb(StrEnum):
     TIME_OUT = "time_out"
     ARCHIVE = "archive"
     PURGE = "purge"
+    FORGET_KEY = "forget_key"
 
 
 _AWAITING, _PENDING, _READY, _ACTIVE, _CANCELLING, _COMPLETED, _FAILED, _CANCELLED = Situation

@@ -24,21 +24,24 @@ from rescind.lifecycle import (
 )
 from rescind.policy import NO_POLICY, TIMED_OUT, Charge, Policy, settle_cost
 from rescind.spec import JobSpec
+from rescind.state import State
 
 SWEEP: Final = "rescind:sweep"  # the actor of what time alone decided
 _RUNNING: Final = (Situation.ACTIVE, Situation.CANCELLING)
+_WAITING: Final = (Situation.AWAITING_FUTURE, Situation.PENDING_JOBS, Situation.READY)
 
 
 class Move(msgspec.Struct, frozen=True):
     """The job after a verb and the line it adds to its history; `event` is None when it made no move.
-    `changes` are the facts to store, `charge` the entry to make in the owner's ledger with them, and
-    `before` the job as the verb found it."""
+    `changes` are the facts to store, `charge` the entry to make in the owner's ledger with them, `before` the
+    job as the verb found it; `still_running` says that its lease ended before its handler did."""
 
     job: Job
     event: Event | None = None
     changes: dict[str, Any] = {}
     charge: Charge | None = None
     before: Job | None = None
+    still_running: bool = False
 
     @property
     def changed(self) -> bool:
@@ -174,6 +177,11 @@ def _used(job: Job, units: int, work_started: bool, now: datetime) -> dict[str, 
 
 def settle(job: Job, settlement: Settlement, now: datetime, policy: Policy = NO_POLICY) -> Move:
     """A worker's last word, whichever it is."""
+    move = _settle(job, settlement, now, policy)
+    return msgspec.structs.replace(move, still_running=True) if settlement.still_running else move
+
+
+def _settle(job: Job, settlement: Settlement, now: datetime, policy: Policy) -> Move:
     worker, lease_id = settlement.lease.worker, settlement.lease.lease_id
     used = _used(job, settlement.units, settlement.work_started, now)
     match settlement:
@@ -188,12 +196,11 @@ def settle(job: Job, settlement: Settlement, now: datetime, policy: Policy = NO_
             return _reschedule(Verb.RESCHEDULE, job, to, now, worker, used)
         case Release(reason=reason):
             if enter_held(Verb.RELEASE, job, lease_id, now) is Situation.CANCELLING:
-                return _stop(Verb.RELEASE, job, now, worker, used, policy, Rung.FLAG, reason)
+                return _stop(Verb.RELEASE, job, settlement, now, used, policy, reason)
             return _move(Verb.RELEASE, job, now, worker, {**used, **_NO_LEASE}, reason=reason)
-        case Acknowledge(rung=rung, acknowledged_at=seen, note=note):
+        case Acknowledge(note=note):
             enter_held(Verb.ACKNOWLEDGE, job, lease_id, now)
-            used["acknowledged_at"] = seen
-            return _stop(Verb.ACKNOWLEDGE, job, now, worker, used, policy, rung, note)
+            return _stop(Verb.ACKNOWLEDGE, job, settlement, now, used, policy, note)
         case _:
             raise TypeError(f"not a settlement: {settlement!r}")
 
@@ -201,7 +208,7 @@ def settle(job: Job, settlement: Settlement, now: datetime, policy: Policy = NO_
 def _fail(job: Job, fail: Fail, now: datetime, used: dict[str, Any], policy: Policy) -> Move:
     worker = fail.lease.worker
     if enter_held(Verb.FAIL, job, fail.lease.lease_id, now) is Situation.CANCELLING:
-        return _stop(Verb.FAIL, job, now, worker, used, policy, Rung.FLAG, fail.error)
+        return _stop(Verb.FAIL, job, fail, now, used, policy, fail.error)
     changes = {**used, "failures": job.failures + 1, "last_error": fail.error}
     if fail.retry_seconds is None or attempts_used_up(job):
         return _finish(Verb.FAIL, job, Outcome.FAILED, now, worker, changes, policy, reason=fail.error)
@@ -250,18 +257,24 @@ def _finish(
 def _stop(
     verb: Verb,
     job: Job,
+    settlement: Settlement,
     now: datetime,
-    actor: str,
-    changes: dict[str, Any],
+    used: dict[str, Any],
     policy: Policy,
-    rung: Rung,
     note: str | None,
 ) -> Move:
     """The end of a running job that was asked to stop, whichever way its worker put it."""
-    changes = {**changes, "last_error": job.cancel_reason, "stopped_at": now, "rung": rung}
-    if job.delivered_at is None:
-        changes["delivered_at"] = changes.get("acknowledged_at") or now
-    return _finish(verb, job, Outcome.CANCELLED, now, actor, changes, policy, reason=note)
+    seen = settlement.acknowledged_at
+    changes = {
+        **used,
+        "last_error": job.cancel_reason,
+        "delivered_at": job.delivered_at or seen or now,
+        "acknowledged_at": seen,
+        "stopped_at": now,
+        "rung": settlement.rung,
+    }
+    worker = settlement.lease.worker
+    return _finish(verb, job, Outcome.CANCELLED, now, worker, changes, policy, reason=note)
 
 
 # Cancelling
@@ -271,7 +284,7 @@ def cancel(job: Job, request: CancelRequest, now: datetime, policy: Policy = NO_
     """Stop a waiting job now, ask a running one to stop, or say that it is so already."""
     verb = Verb.FORCE_CANCEL if request.force else Verb.CANCEL
     here = enter(verb, job, now)
-    if request.running_only and here not in _RUNNING:
+    if request.running_only and here in _WAITING:
         raise refusal(errors.CannotCancelError, verb, job, now)
     if here is Situation.CANCELLED or (here is Situation.CANCELLING and not request.force):
         return Move(snapshot(job, now))
@@ -292,18 +305,19 @@ def _cancel_now(
     verb: Verb, job: Job, request: CancelRequest, now: datetime, asked: dict[str, Any], policy: Policy
 ) -> Move:
     """The cancel is itself the end. The lease is fenced off; archival follows with the next sweep."""
-    held = job.lease_id is not None
+    running = state_of(job, now) is State.ACTIVE
     changes = {
         **asked,
         **_NO_LEASE,
         "last_error": asked.get("cancel_reason", job.cancel_reason),
         "stopped_at": now,
-        "rung": Rung.FORCED if held and not lease_lapsed(job, now) else Rung.PENDING,
+        "rung": Rung.FORCED if running else Rung.PENDING,
     }
     charge = settle_cost(job, Outcome.CANCELLED, policy)
     if charge:
         changes |= {"billing": charge.billing, "committed": charge.committed}
-    return _move(verb, job, now, request.by, changes, reason=request.reason, charge=charge)
+    move = _move(verb, job, now, request.by, changes, reason=request.reason, charge=charge)
+    return msgspec.structs.replace(move, still_running=running)
 
 
 # Without a lease
@@ -363,7 +377,8 @@ def unblock(job: Job, dependency: str, outcome: Outcome, now: datetime, policy: 
     if job.outcome is not None or job.cancel_requested_at is not None:
         return Move(snapshot(job, now))
     if cancelled_by_dependency(job, outcome):
-        reason = f"job {dependency}, which it waited for, was {outcome.value.lower()}"
+        end = "failed" if outcome is Outcome.FAILED else "was cancelled"
+        reason = f"job {dependency}, which it waited for, {end}"
         request = CancelRequest(by=f"job:{dependency}", reason=reason)
         return cancel(job, request, now, policy)
     left = tuple(each for each in job.wait_for if each != dependency)
@@ -389,4 +404,4 @@ def purge(job: Job, now: datetime) -> Move:
 def forget_key(job: Job, now: datetime) -> Move:
     """An idempotency key has served its time and may be used again."""
     changes = {"idempotency_key": None, "body_hash": None}
-    return _move(Verb.PURGE, job, now, SWEEP, changes, reason="idempotency key expired")
+    return _move(Verb.FORGET_KEY, job, now, SWEEP, changes)

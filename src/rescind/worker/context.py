@@ -6,9 +6,13 @@ from collections.abc import Awaitable, Callable, Generator
 from datetime import datetime
 from typing import Any
 
+from rescind.clock import running_loop
 from rescind.errors import CancelledByRequest, InvalidInput
 from rescind.job import Job
 from rescind.lease import Lease, Report
+from rescind.spec import check_integer, check_reason
+
+_MOST_UNITS = 2**53  # beyond that, JSON readers would round
 
 
 class Answer:
@@ -71,7 +75,7 @@ class Tally:
 
     def use(self, units: int) -> None:
         with self._lock:
-            self.units, self.dirty = self.units + units, True
+            self.units, self.dirty = min(self.units + units, _MOST_UNITS), True
         self._changed()
 
     def start(self) -> None:
@@ -109,6 +113,7 @@ class Context:
         self._tally = tally
         self._now = now
         self._write = write
+        self._loop = asyncio.get_running_loop()
 
     @property
     def token(self) -> int:
@@ -132,18 +137,23 @@ class Context:
 
     def progress(self, fraction: float, message: str | None = None) -> None:
         """How far along, from 0 to 1; shown to whoever watches."""
-        if not 0 <= fraction <= 1:
+        if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
             raise InvalidInput(f"progress is a fraction from 0 to 1, not {fraction!r}")
-        self._tally.progress(fraction, message)
+        self._tally.progress(float(fraction), check_reason(message))
 
     def usage(self, units: int) -> None:
         """Units of metered work done since the last call; they add up."""
-        if isinstance(units, bool) or not isinstance(units, int) or units < 0:
-            raise InvalidInput(f"usage is a whole number of units, 0 or more, not {units!r}")
-        self._tally.use(units)
+        self._tally.use(check_integer(units, "usage", 0, _MOST_UNITS))
 
-    async def mark_started(self) -> None:
-        """Write down that paid work begins, before it does. Raises when the job should not go on."""
+    def mark_started(self) -> Awaitable[Any]:
+        """Write down that paid work begins, before it does; raises when the job should not go on. Await it in
+        async handlers; in a thread it has happened when the call returns."""
+        if running_loop() is self._loop:
+            return self._mark_started()
+        asyncio.run_coroutine_threadsafe(self._mark_started(), self._loop).result()
+        return Answer(True)
+
+    async def _mark_started(self) -> None:
         self._tally.start()
         await self._write(self.job.lease)
         self.raise_if_cancelled()

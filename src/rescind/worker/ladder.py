@@ -9,17 +9,20 @@ import msgspec
 from rescind.clock import Clock
 from rescind.job import Job
 from rescind.worker.context import Context, Tally
-from rescind.worker.task import Task
+from rescind.worker.task import Handler, Task
 from rescind.worker.threads import Threads
 
 
 class Stop(StrEnum):
-    """Why a handler is being stopped."""
+    """Why a handler is being stopped, the weightiest last: it is the one that counts."""
 
-    CANCEL = "cancel"
-    TIMEOUT = "timeout"
-    LOST = "lost"  # the lease is gone, so whatever it does cannot count
     SHUTDOWN = "shutdown"
+    LOST = "lost"  # the lease is gone, or cannot be kept
+    TIMEOUT = "timeout"
+    CANCEL = "cancel"
+
+
+_WEIGHT = {why: weight for weight, why in enumerate(Stop)}
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,8 +61,7 @@ class Attempt:
         self._stopping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def ask_to_stop(self, why: Stop) -> None:
-        """The first reason counts, except that anything outranks a shutdown."""
-        if self.stop is None or self.stop is Stop.SHUTDOWN:
+        if self.stop is None or _WEIGHT[why] > _WEIGHT[self.stop]:
             self.stop = why
         if why is not Stop.SHUTDOWN:  # at shutdown nobody asked for the job itself to stop
             self.context.cancelled.set()
@@ -67,10 +69,33 @@ class Attempt:
             self._stopping.set_result(None)
 
     async def run(self, grace_seconds: float, kill_after_seconds: float) -> Ending:
-        """Run the handler to whichever end comes; never raises. Stopped beforehand, it is not started."""
+        """Run the handler to whichever end comes; stopped beforehand, it is not started. Raises nothing but
+        our own cancellation, and the handler is then stopped with us."""
         if self._stopping.done():
             return Ending(error=asyncio.CancelledError(), stop=self.stop)
         self.handler = handler = self._start()
+        try:
+            return await self._until_ended(handler, grace_seconds, kill_after_seconds)
+        except asyncio.CancelledError:
+            self.context.cancelled.set()
+            if self.task.is_async:
+                handler.cancel()
+            await asyncio.wait({handler}, timeout=kill_after_seconds)
+            raise
+
+    @property
+    def is_running(self) -> bool:
+        return self.handler is not None and not self.handler.done()
+
+    def _start(self) -> "asyncio.Future[Any]":
+        arguments = (self.job.input, self.context) if self.task.takes_context else (self.job.input,)
+        if self.task.is_async:
+            return asyncio.create_task(_guarded(self.task.handler, arguments), name=f"rescind:{self.job.id}")
+        return self._threads.run(lambda: self.task.handler(*arguments))
+
+    async def _until_ended(
+        self, handler: "asyncio.Future[Any]", grace_seconds: float, kill_after_seconds: float
+    ) -> Ending:
         done, _ = await asyncio.wait(
             {handler, self._stopping},
             timeout=self.task.timeout_seconds,
@@ -81,13 +106,6 @@ class Attempt:
         if not done:
             self.ask_to_stop(Stop.TIMEOUT)
         return await self._climb(handler, grace_seconds, kill_after_seconds)
-
-    def _start(self) -> "asyncio.Future[Any]":
-        handler, input = self.task.handler, self.job.input
-        arguments = (input, self.context) if self.task.takes_context else (input,)
-        if self.task.is_async:
-            return asyncio.create_task(handler(*arguments), name=f"rescind:{self.job.id}")
-        return self._threads.run(lambda: handler(*arguments))
 
     async def _climb(
         self, handler: "asyncio.Future[Any]", grace_seconds: float, kill_after_seconds: float
@@ -112,3 +130,11 @@ class Attempt:
         if (error := handler.exception()) is not None:
             return Ending(error=error, stop=self.stop, interrupted=interrupted)
         return Ending(value=handler.result(), stop=self.stop, interrupted=interrupted)
+
+
+async def _guarded(handler: Handler, arguments: tuple[Any, ...]) -> Any:
+    """A handler that calls `sys.exit()` ends its job, not the worker."""
+    try:
+        return await handler(*arguments)
+    except (SystemExit, KeyboardInterrupt) as problem:
+        raise RuntimeError(f"handler raised {problem!r}") from problem

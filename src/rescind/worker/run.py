@@ -1,7 +1,8 @@
 """From how a handler ended to what the worker says about its lease: one pure decision."""
 
 import asyncio
-from datetime import datetime
+import inspect
+from typing import Any, Final
 
 import msgspec
 
@@ -17,71 +18,98 @@ from rescind.errors import (
 from rescind.job import Job
 from rescind.lease import Acknowledge, Complete, Fail, Release, Rung, Settlement, Target
 from rescind.lease import Reschedule as RescheduleLease
-from rescind.spec import check_delay, check_moment, check_need, check_wait_for
+from rescind.spec import check_delay, check_moment, check_need, check_seconds, check_text, check_wait_for
 from rescind.worker.ladder import Attempt, Ending, Stop
 from rescind.worker.reschedule import Reschedule
 from rescind.worker.task import Task
 
-_STOPPED = (CancelledByRequest, asyncio.CancelledError)
-_ERROR_LIMIT = 2_000
+_STOPPED: Final = (CancelledByRequest, asyncio.CancelledError)
+_ERROR_LIMIT: Final = 2_000
+_GIVEN_UP: Final = "could not be settled"
 
 
 def decide(attempt: Attempt, ending: Ending, *, chance: float, payload_limit_bytes: int) -> Settlement:
-    """The settlement that an ending means, with what the attempt used."""
+    """The settlement that an ending means, with what the attempt used and what it took to stop it."""
     job, task, tally = attempt.job, attempt.task, attempt.tally
     try:
-        settlement = _decide(job, task, ending, attempt.context.seen_at, chance, payload_limit_bytes)
+        settlement = _decide(job, task, ending, chance, payload_limit_bytes)
     except InvalidInput as problem:  # what it returned cannot be stored; trying again would not help
-        settlement = Fail(
-            lease=job.lease, error=f"handler of {task.need!r} returned: {problem}", retry_seconds=None
-        )
-    return msgspec.structs.replace(settlement, units=tally.units, work_started=tally.work_started)
+        error = f"handler of {task.need!r} returned: {problem}"
+        settlement = Fail(lease=job.lease, error=error, retry_seconds=None)
+    return msgspec.structs.replace(
+        settlement,
+        units=tally.units,
+        work_started=tally.work_started,
+        rung=_rung(ending),
+        acknowledged_at=attempt.context.seen_at,
+        still_running=ending.abandoned,
+    )
 
 
-def _decide(
-    job: Job, task: Task, ending: Ending, seen_at: datetime | None, chance: float, limit: int
-) -> Settlement:
+def _decide(job: Job, task: Task, ending: Ending, chance: float, limit: int) -> Settlement:
     lease = job.lease
     pause = task.retry.delay_seconds(job.failures, chance)
+    stopped = ending.abandoned or isinstance(ending.error, _STOPPED)  # it did not end by itself
+    empty = ending.error is None and ending.value is None
     match ending:
-        case Ending(stop=Stop.CANCEL, abandoned=True):
-            return Acknowledge(lease=lease, rung=Rung.ABANDONED, acknowledged_at=seen_at)
-        case Ending(stop=Stop.CANCEL, error=None, value=None | Reschedule()):
-            return Acknowledge(lease=lease, rung=_rung(ending), acknowledged_at=seen_at)
-        case Ending(stop=Stop.CANCEL, error=error) if isinstance(error, _STOPPED):
-            return Acknowledge(lease=lease, rung=_rung(ending), acknowledged_at=seen_at)
-        case Ending(stop=Stop.TIMEOUT, abandoned=True) | Ending(stop=Stop.TIMEOUT, error=None, value=None):
+        case Ending(stop=Stop.CANCEL) if stopped or empty:
+            return Acknowledge(lease=lease)
+        case Ending(stop=Stop.CANCEL, error=None, value=Reschedule()):
+            return Acknowledge(lease=lease)
+        case Ending(stop=Stop.TIMEOUT) if stopped or empty:
             return Fail(lease=lease, error=_timed_out(task, ending), retry_seconds=pause)
-        case Ending(stop=Stop.TIMEOUT, error=error) if isinstance(error, _STOPPED):
-            return Fail(lease=lease, error=_timed_out(task, ending), retry_seconds=pause)
-        case Ending(stop=Stop.SHUTDOWN | Stop.LOST as stop, abandoned=True):
-            return Release(lease=lease, reason=f"handler given up: {stop}")
-        case Ending(stop=Stop.SHUTDOWN | Stop.LOST as stop, error=error) if isinstance(error, _STOPPED):
-            return Release(lease=lease, reason=f"handler stopped: {stop}")
+        case Ending(stop=Stop.LOST) if stopped or empty:
+            return Release(lease=lease, reason="its lease could not be kept")
+        case Ending(stop=Stop.SHUTDOWN) if stopped or (empty and ending.interrupted):
+            return Release(lease=lease, reason="worker shut down")
         case Ending(error=None, value=Reschedule() as wish):
             return RescheduleLease(lease=lease, to=_target(job, wish))
         case Ending(error=None, value=value):
-            return Complete(lease=lease, output=payload.encode(value, "output", limit))
+            return Complete(lease=lease, output=_output(value, limit))
         case Ending(error=PermanentError() as error):
             return Fail(lease=lease, error=_words(error), retry_seconds=None)
-        case Ending(error=RetryableError(delay=float() | int() as delay) as error):
-            return Fail(lease=lease, error=_words(error), retry_seconds=delay)
+        case Ending(error=RetryableError() as error):
+            return Fail(lease=lease, error=_words(error), retry_seconds=_delay(error, pause))
         case Ending(error=error):
             return Fail(lease=lease, error=_words(error), retry_seconds=pause)
+
+
+def _output(value: Any, limit: int) -> bytes:
+    if inspect.iscoroutine(value):
+        value.close()
+        raise InvalidInput("a coroutine: register an `async def`, or a function that awaits it")
+    return payload.encode(value, "output", limit)
+
+
+def _delay(error: RetryableError, pause: float) -> float:
+    """What the handler asked for, unless it makes no sense."""
+    try:
+        return pause if error.delay is None else check_seconds(error.delay, "delay")
+    except InvalidInput:
+        return pause
 
 
 def second_word(settlement: Settlement, refusal: RescindError) -> Settlement | None:
     """What to say when the first word was refused; nothing, when the job is no longer ours."""
     match refusal:
         case JobCancelled():  # the cancel came while the handler asked for a reschedule
-            return Acknowledge(lease=settlement.lease, rung=Rung.FLAG)
+            return Acknowledge(lease=settlement.lease, rung=settlement.rung)
         case InvalidInput():  # it asked to wait for jobs that do not exist, or in a circle
             return Fail(lease=settlement.lease, error=_words(refusal), retry_seconds=None)
         case _:
             return None
 
 
+def give_up(settlement: Settlement, problem: Exception) -> Settlement | None:
+    """The plainest last word, for a settlement that the store choked on; after that, none."""
+    if isinstance(settlement, Fail) and settlement.error.startswith(_GIVEN_UP):
+        return None
+    return Fail(lease=settlement.lease, error=f"{_GIVEN_UP}: {_words(problem)}", retry_seconds=None)
+
+
 def _rung(ending: Ending) -> Rung:
+    if ending.abandoned:
+        return Rung.ABANDONED
     return Rung.RAISED if ending.interrupted else Rung.FLAG
 
 
@@ -91,7 +119,12 @@ def _timed_out(task: Task, ending: Ending) -> str:
 
 
 def _words(error: BaseException | None) -> str:
-    return f"{type(error).__name__}: {error}"[:_ERROR_LIMIT]
+    """What an error says, whatever it is: some cannot even be printed."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its message cannot be printed)"
+    return f"{type(error).__name__}: {text}".encode("utf-8", "replace").decode()[:_ERROR_LIMIT]
 
 
 def _target(job: Job, wish: Reschedule) -> Target:
@@ -100,7 +133,13 @@ def _target(job: Job, wish: Reschedule) -> Target:
     return Target(
         need=job.need if wish.need is None else check_need(wish.need),
         wait_for=check_wait_for(wish.wait_for),
-        singleton_key=job.singleton_key if wish.singleton_key is None else wish.singleton_key or None,
+        singleton_key=_key(job, wish),
         available_at=at,
         delay_seconds=check_delay(wish.delay_seconds, at),
     )
+
+
+def _key(job: Job, wish: Reschedule) -> str | None:
+    if wish.singleton_key is None:
+        return job.singleton_key
+    return check_text(wish.singleton_key, "singleton_key") if wish.singleton_key != "" else None

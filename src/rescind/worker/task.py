@@ -57,5 +57,4 @@ def _takes_context(need: str, handler: Handler) -> bool:
 
 
 def _is_async(handler: Handler) -> bool:
-    called = handler if inspect.isroutine(handler) else type(handler).__call__
-    return inspect.iscoroutinefunction(inspect.unwrap(handler)) or inspect.iscoroutinefunction(called)
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)

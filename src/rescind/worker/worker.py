@@ -1,21 +1,19 @@
 """The worker as people write it: tasks by need, then `run`."""
 
-import asyncio
 import os
-import signal
 import socket
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import TypeVar
 
 from rescind.clock import new_secret
 from rescind.engine import WorkerInfo
 from rescind.errors import InvalidInput
 from rescind.queue import Queue, connect
-from rescind.spec import check_text
+from rescind.spec import check_integer, check_text
 from rescind.worker.loop import Loop
 from rescind.worker.retry import Retry
+from rescind.worker.signals import stopped_by_signals
 from rescind.worker.task import Handler, Task, make_task
 
 H = TypeVar("H", bound=Handler)
@@ -35,14 +33,12 @@ class Worker:
         concurrency: int | None = None,
         sweeps: bool = True,
     ) -> None:
-        if concurrency is not None and concurrency < 1:
-            raise InvalidInput(f"concurrency must be at least 1, not {concurrency}")
         self.queue = queue
         self.name = (
             check_text(name, "name") if name else f"{socket.gethostname()}-{os.getpid()}-{new_secret()[:6]}"
         )
         self.tasks: dict[str, Task] = {}
-        self._concurrency = concurrency
+        self._concurrency = _check_slots(concurrency)
         self._sweeps = sweeps
         self._loop: Loop | None = None
         self._stop_asked = False
@@ -82,8 +78,9 @@ class Worker:
         `needs` narrows the worker to some of its tasks; `concurrency` overrides its own for this run.
         """
         served = self._served(needs)
-        slots = concurrency or self._concurrency
+        slots = _check_slots(concurrency) or self._concurrency
         given = queue or self.queue
+        self._stop_asked = False
         if given is not None:
             await self._run(given, served, slots, until_empty, handle_signals)
         else:
@@ -129,23 +126,11 @@ class Worker:
         if self._stop_asked:
             self._loop.stop()
         try:
-            with _stopped_by_signals(self.stop if handle_signals else None):
+            with stopped_by_signals(self.stop) if handle_signals else nullcontext():
                 await self._loop.run(until_empty=until_empty)
         finally:
-            self._loop, self._stop_asked = None, False
+            self._loop = None
 
 
-@contextmanager
-def _stopped_by_signals(stop: Callable[[], None] | None) -> Iterator[None]:
-    """SIGTERM and SIGINT mean `stop`; only the main thread may say so."""
-    if stop is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
+def _check_slots(concurrency: int | None) -> int | None:
+    return None if concurrency is None else check_integer(concurrency, "concurrency", 1, 1_000_000)

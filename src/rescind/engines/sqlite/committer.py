@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final, TypeAlias, TypeVar
 
 from rescind.clock import Clock
-from rescind.engines.sqlite.connection import begin, translated
+from rescind.engines.sqlite.connection import begin, is_trouble_with_the_file, translated
 from rescind.engines.sqlite.request import ConnectionThread, Request, answer
 from rescind.engines.sqlite.transaction import Transaction
 
@@ -108,8 +108,8 @@ class Committer(ConnectionThread[Work]):
         try:
             request.result = request.work(Transaction(self._connection, now))
         except Exception as problem:
-            if isinstance(problem, sqlite3.Error) and not isinstance(problem, sqlite3.IntegrityError):
-                raise  # the file's trouble, not this caller's
+            if is_trouble_with_the_file(problem):
+                raise
             request.error = problem
 
     def _arrived(self, most: int) -> list[Request[Work]]:

@@ -61,6 +61,14 @@ def connect(path: str, busy_seconds: float) -> sqlite3.Connection:
     return connection
 
 
+def watch(path: str) -> sqlite3.Connection:
+    """A connection that will never write, nor wait."""
+    with translated(path):
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA busy_timeout = 0")
+    return connection
+
+
 def _look_first(connection: sqlite3.Connection, path: str) -> None:
     """Check in one snapshot, since another process may be installing right now."""
     connection.execute("BEGIN")
@@ -157,6 +165,11 @@ def translated(path: str) -> Iterator[None]:
     except sqlite3.Error as problem:
         kind, words = _KINDS.get(_primary(problem), (Unavailable, f"could not be used: {problem}"))
         raise kind(f"{path} {words}") from problem
+
+
+def is_trouble_with_the_file(problem: Exception) -> bool:
+    """Nobody can go on, as against a value or a rule that concerns one caller alone."""
+    return isinstance(problem, sqlite3.OperationalError) or type(problem) is sqlite3.DatabaseError
 
 
 def _primary(problem: sqlite3.Error) -> int:

@@ -30,7 +30,7 @@ from rescind.engines.sqlite.committer import Committer, Reader
 from rescind.engines.sqlite.request import in_thread
 from rescind.engines.sqlite.rows import moment, to_json
 from rescind.engines.sqlite.transaction import POLICIES, Transaction
-from rescind.errors import DocumentConflict, InvalidInput, JobNotFoundError, Unavailable
+from rescind.errors import DocumentConflict, InvalidInput, JobNotFoundError, StoreClosed
 from rescind.job import CancelRequest, CancelResult, Event, Job
 from rescind.lease import Report, Settlement
 from rescind.policy import Account, Policy
@@ -103,7 +103,7 @@ class SQLiteEngine:
 
     def _opened(self) -> Committer:
         if self._committer is None:
-            raise Unavailable(f"{self.path} is not open: call install() first")
+            raise StoreClosed(f"{self.path} is not open: it has been closed, or was never installed")
         return self._committer
 
     def _wake(self) -> None:
@@ -185,27 +185,25 @@ class SQLiteEngine:
         """Woken at once by this engine's own writes; others' are noticed within one poll."""
         changed = asyncio.Event()
         self._listeners.add(changed)
-        watch = None if self.path == MEMORY else await in_thread(self._connect)
+        watch = feed.Watch(None if self.path == MEMORY else connections.watch(self.path), self.path)
         try:
             cursor = await self._read(lambda db, _: feed.start(db))
             while self._committer is not None:
                 changed.clear()
-                version = feed.data_version(watch)  # before we look: what comes after makes us look again
+                version = watch.version()  # before we look: what comes after makes us look again
                 look = await self._read(lambda db, now, after=cursor: feed.look(db, needs, after, now))  # type: ignore[misc]
                 for hint in look.hints:
                     yield hint
                 cursor = look.cursor
                 await self._until_changed(look, watch, version, changed)
-        except Unavailable:
-            if self._committer is not None:  # else the engine was closed while we looked: listening is over
-                raise
+        except StoreClosed:
+            return  # while we looked: listening is over
         finally:
             self._listeners.discard(changed)
-            if watch is not None:
-                watch.close()
+            watch.close()
 
     async def _until_changed(
-        self, look: feed.Look, watch: sqlite3.Connection | None, version: int, changed: asyncio.Event
+        self, look: feed.Look, watch: feed.Watch, version: int, changed: asyncio.Event
     ) -> None:
         busy_until = self.clock.monotonic() + feed.BUSY_FOR_SECONDS
         while self._committer is not None:
@@ -213,7 +211,7 @@ class SQLiteEngine:
             pause = feed.BUSY_POLL_SECONDS if busy else feed.IDLE_POLL_SECONDS
             if await wait_first(changed, pause) or look.is_due(self.clock.now()):
                 return
-            if feed.data_version(watch) != version:
+            if watch.version() != version:
                 return
 
 

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from rescind.engine import Hint
+from rescind.engines.sqlite.connection import translated
 from rescind.engines.sqlite.rows import moment, to_json
 from rescind.lifecycle import Verb
 
@@ -64,9 +65,20 @@ def look(connection: sqlite3.Connection, needs: Sequence[str], cursor: int, now:
     return Look(hints, end, next_due)
 
 
-def data_version(connection: sqlite3.Connection | None) -> int:
-    """Changes when any other connection commits; reading it costs microseconds and takes no lock. A store in
-    memory has no other connection."""
-    if connection is None:
-        return 0
-    return int(connection.execute("PRAGMA data_version").fetchone()[0])
+class Watch:
+    """A connection that only asks whether others have written. A store in memory has no others."""
+
+    def __init__(self, connection: sqlite3.Connection | None, path: str) -> None:
+        self._connection = connection
+        self._path = path
+
+    def version(self) -> int:
+        """Changes when any other connection commits; reading it costs microseconds and takes no lock."""
+        if self._connection is None:
+            return 0
+        with translated(self._path):
+            return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()

@@ -6,6 +6,7 @@ is what makes the sync twin of the queue cheap.
 
 import asyncio
 import contextlib
+import os
 import queue
 import sqlite3
 import threading
@@ -14,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any, Generic, TypeVar
 
 from rescind.clock import running_loop
-from rescind.errors import Unavailable
+from rescind.errors import StoreClosed, Unavailable
 
 T = TypeVar("T")
 W = TypeVar("W", bound=Callable[..., Any])
@@ -60,15 +61,18 @@ class ConnectionThread(Generic[W]):
         self._path = path
         self._requests: queue.SimpleQueue[Request[W] | None] = queue.SimpleQueue()
         self._open = True
+        self._pid = os.getpid()  # threads do not survive a fork
         self._door = threading.Lock()  # nobody comes in after the last request
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     def ask(self, work: W) -> Request[W]:
+        if os.getpid() != self._pid:
+            raise Unavailable(f"{self._path} was opened before a fork: connect again in the child process")
         request = Request(work)
         with self._door:
             if not self._open:
-                raise Unavailable(f"{self._path} has been closed")
+                raise StoreClosed(f"{self._path} has been closed")
             self._requests.put(request)
         return request
 

@@ -64,10 +64,13 @@ CREATE INDEX jobs_future ON jobs (available_at) WHERE stage = 'future';
 CREATE INDEX jobs_leased ON jobs (lease_expires_at) WHERE stage = 'leased';
 CREATE INDEX jobs_cancelled ON jobs (seq) WHERE stage = 'cancelled';
 CREATE INDEX jobs_retained ON jobs (finished_at) WHERE stage = 'done' AND purged_at IS NULL;
--- One job per singleton key in front of all others, held by the schema itself; the others parked in order.
-CREATE UNIQUE INDEX jobs_singleton_front ON jobs (singleton_key)
-    WHERE singleton_key IS NOT NULL AND stage IN ('ready', 'leased');
-CREATE INDEX jobs_singleton_parked ON jobs (singleton_key, priority DESC, available_at, seq)
+-- One leased job per singleton key, held by the schema itself. While there is none, one job of each need is in
+-- front (needs apart, so that a job nobody serves is in nobody's way); the others are parked in order.
+CREATE UNIQUE INDEX jobs_singleton_leased ON jobs (singleton_key)
+    WHERE singleton_key IS NOT NULL AND stage = 'leased';
+CREATE UNIQUE INDEX jobs_singleton_front ON jobs (singleton_key, need)
+    WHERE singleton_key IS NOT NULL AND stage = 'ready';
+CREATE INDEX jobs_singleton_parked ON jobs (singleton_key, need, priority DESC, available_at, seq)
     WHERE stage = 'parked';
 -- What people look for.
 CREATE INDEX jobs_live ON jobs (need, available_at, id) WHERE outcome IS NULL;

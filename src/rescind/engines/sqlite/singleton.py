@@ -1,49 +1,76 @@
-"""Singleton keys: one job per key in front (ready or leased), the rest parked behind it in order.
+"""Singleton keys: one leased job per key; while there is none, one of each need in front, the rest parked.
 
-The unique index `jobs_singleton_front` makes a second one in front impossible; `elect` decides which.
+Unique indexes make a second one in either place impossible; `elect` decides which job it is.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 from rescind.engines.sqlite.rows import moment
 from rescind.job import Job
-from rescind.lease import Rung
 from rescind.moves import Move
 
 if TYPE_CHECKING:
     from rescind.engines.sqlite.transaction import Transaction
 
-_ORDER = "priority DESC, available_at, seq"
+_FRONT: Final = """
+    SELECT -priority, available_at, seq FROM jobs
+    WHERE singleton_key = ? AND need = ? AND stage = 'ready' AND singleton_key IS NOT NULL"""
+
+_BEST: Final = """
+    SELECT -priority, available_at, seq FROM jobs WHERE singleton_key = ? AND need = ? AND stage = 'parked'
+    ORDER BY priority DESC, available_at, seq LIMIT 1"""
+
+_NEXT_NEED: Final = """
+    SELECT need FROM jobs WHERE singleton_key = ? AND need > ? AND stage = 'parked' ORDER BY need LIMIT 1"""
 
 
 def elect(tx: "Transaction", key: str) -> None:
-    """Put the best parked job of this key in front, unless somebody holds the key."""
-    front = tx.execute(
-        "SELECT seq, stage, -priority, available_at FROM jobs "
-        "WHERE singleton_key = ? AND stage IN ('ready', 'leased') AND singleton_key IS NOT NULL",
-        (key,),
-    ).fetchone()
-    if (front and front[1] == "leased") or _held(tx, key):
+    """Put the best parked job of each need in front or, while the key is taken, nobody."""
+    if _is_taken(tx, key):
+        tx.execute(
+            "UPDATE jobs SET stage = 'parked' "
+            "WHERE singleton_key = ? AND stage = 'ready' AND singleton_key IS NOT NULL",
+            (key,),
+        )
         return
-    best = tx.execute(
-        "SELECT seq, -priority, available_at FROM jobs "
-        f"WHERE singleton_key = ? AND stage = 'parked' ORDER BY {_ORDER} LIMIT 1",
-        (key,),
-    ).fetchone()
-    if best is None:
-        return
-    if front:
-        if (front[2], front[3], front[0]) < (best[1], best[2], best[0]):
+    for need in _parked_needs(tx, key):
+        _elect_of_need(tx, key, need)
+
+
+def _elect_of_need(tx: "Transaction", key: str, need: str) -> None:
+    best = tx.execute(_BEST, (key, need)).fetchone()
+    front = tx.execute(_FRONT, (key, need)).fetchone()
+    if front is not None:
+        if front < best:
             return
-        tx.execute("UPDATE jobs SET stage = 'parked' WHERE seq = ?", (front[0],))
-    tx.execute("UPDATE jobs SET stage = 'ready' WHERE seq = ?", (best[0],))
+        tx.execute("UPDATE jobs SET stage = 'parked' WHERE seq = ?", (front[2],))
+    tx.execute("UPDATE jobs SET stage = 'ready' WHERE seq = ?", (best[2],))
+
+
+def _parked_needs(tx: "Transaction", key: str) -> Iterator[str]:
+    """Each need once, by as many steps in the index, however many jobs are parked."""
+    need = ""
+    while row := tx.execute(_NEXT_NEED, (key, need)).fetchone():
+        need = row[0]
+        yield need
+
+
+def _is_taken(tx: "Transaction", key: str) -> bool:
+    row = tx.execute(
+        "SELECT EXISTS (SELECT 1 FROM jobs "
+        "               WHERE singleton_key = :key AND stage = 'leased' AND singleton_key IS NOT NULL)"
+        "    OR EXISTS (SELECT 1 FROM singleton_holds WHERE singleton_key = :key AND until > :now)",
+        {"key": key, "now": moment(tx.now)},
+    ).fetchone()
+    return bool(row[0])
 
 
 def follow(tx: "Transaction", move: Move) -> None:
     """Let the keys a move touched pass on: the one the job had, and the one it has now."""
     before, job = move.before, move.job
     if before and before.singleton_key is not None:
-        if job.rung is Rung.FORCED and before.rung is not Rung.FORCED:
+        if move.still_running:
             _hold(tx, before)
         elect(tx, before.singleton_key)
     if job.singleton_key is not None and (before is None or before.singleton_key != job.singleton_key):
@@ -51,8 +78,8 @@ def follow(tx: "Transaction", move: Move) -> None:
 
 
 def _hold(tx: "Transaction", job: Job) -> None:
-    """`job` lost its lease by decree while its handler may still run: keep its key taken until it is
-    reported stopped or that lease would have ended."""
+    """`job` lost its lease while its handler may still run: keep its key taken until it is reported stopped
+    or that lease would have ended."""
     lease = job.lease
     tx.execute(
         "INSERT OR REPLACE INTO singleton_holds (singleton_key, lease_id, until) VALUES (?, ?, ?)",
@@ -75,10 +102,3 @@ def _free(tx: "Transaction", where: str, value: str) -> None:
     ).fetchall()
     for (key,) in rows:
         elect(tx, key)
-
-
-def _held(tx: "Transaction", key: str) -> bool:
-    row = tx.execute(
-        "SELECT 1 FROM singleton_holds WHERE singleton_key = ? AND until > ?", (key, moment(tx.now))
-    ).fetchone()
-    return row is not None

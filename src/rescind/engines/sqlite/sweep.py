@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from rescind import moves
 from rescind.engine import Swept
+from rescind.engines.sqlite.connection import is_trouble_with_the_file
 from rescind.engines.sqlite.rows import moment
 from rescind.engines.sqlite.transaction import Transaction
 from rescind.engines.sqlite.work import wake
@@ -89,11 +90,13 @@ def _try(tx: Transaction, jobs: list[Job], move: Callable[[Job], Move], *, log: 
     tx.execute("SAVEPOINT sweep")
     try:
         tx.apply_all([move(job) for job in jobs])
-        return True
-    except Exception:
+    except Exception as problem:
+        if is_trouble_with_the_file(problem):
+            raise
         tx.execute("ROLLBACK TO sweep")
+        tx.execute("RELEASE sweep")
         if log:
             _log.exception("sweep could not move job %s", jobs[0].id)
         return False
-    finally:
-        tx.execute("RELEASE sweep")
+    tx.execute("RELEASE sweep")
+    return True

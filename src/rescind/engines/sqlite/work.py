@@ -1,6 +1,6 @@
 """A worker's side: claim, extend, settle."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from heapq import merge
 from itertools import islice
@@ -27,7 +27,19 @@ _BEST: Final = """
 def claim(tx: Transaction, request: Claim) -> list[Job]:
     """Lease the most urgent jobs of these needs; how many wait behind them does not matter."""
     wake(tx, _WAKE_LIMIT)
-    return tx.apply_all([move for job in _candidates(tx, request) if (move := _lease(tx, job, request))])
+    found = _one_per_key(_candidates(tx, request))
+    return tx.apply_all([move for job in found if (move := _lease(tx, job, request))])
+
+
+def _one_per_key(jobs: list[Job]) -> Iterator[Job]:
+    """Jobs of different needs may be in front with one singleton key; only the best of them is taken."""
+    taken: set[str] = set()
+    for job in jobs:
+        if job.singleton_key is None:
+            yield job
+        elif job.singleton_key not in taken:
+            taken.add(job.singleton_key)
+            yield job
 
 
 def _lease(tx: Transaction, job: Job, request: Claim) -> Move | None:
@@ -79,49 +91,51 @@ CLAIMABLE: Final = """
 
 
 def settle(tx: Transaction, settlements: Sequence[Settlement], request: Claim | None) -> Settled:
-    answers = _answers(tx, settlements)
+    answers: list[Job | RescindError] = []
+    for group in _apart(settlements):
+        answers += _answers(tx, group)
     return Settled(answers, claim(tx, request) if request else [])
 
 
-def _answers(tx: Transaction, settlements: Sequence[Settlement]) -> list[Job | RescindError]:
-    """Those that only end their jobs are stored together; the others one after the other."""
-    ids = [settlement.lease.job_id for settlement in settlements]
-    if len(set(ids)) < len(ids) or any(isinstance(each, Reschedule) for each in settlements):
-        return [_answer(tx, settlement, tx.find(settlement.lease.job_id)) for settlement in settlements]
-    jobs = tx.find_all(ids)
-    decided = [_decide(tx, settlement, jobs.get(settlement.lease.job_id)) for settlement in settlements]
+def _apart(settlements: Sequence[Settlement]) -> Iterator[list[Settlement]]:
+    """Groups in which each job is named once; a reschedule, which may concern other jobs, stands alone."""
+    group: list[Settlement] = []
+    ids: set[str] = set()
+    for settlement in settlements:
+        alone = isinstance(settlement, Reschedule)
+        if group and (alone or settlement.lease.job_id in ids or isinstance(group[-1], Reschedule)):
+            yield group
+            group, ids = [], set()
+        group.append(settlement)
+        ids.add(settlement.lease.job_id)
+    if group:
+        yield group
+
+
+def _answers(tx: Transaction, group: list[Settlement]) -> list[Job | RescindError]:
+    """A refusal is an answer, and undoes only itself."""
+    jobs = tx.find_all([settlement.lease.job_id for settlement in group])
+    decided = [_decide(tx, settlement, jobs.get(settlement.lease.job_id)) for settlement in group]
     tx.apply_all([move for move in decided if isinstance(move, Move)])
+    for settlement, each in zip(group, decided, strict=True):
+        if isinstance(each, Move) and isinstance(settlement, Reschedule):
+            return [dependency.settle_in(tx, each.job)]
     return [each.job if isinstance(each, Move) else each for each in decided]
 
 
-def _answer(tx: Transaction, settlement: Settlement, job: Job | None) -> Job | RescindError:
-    decided = _decide(tx, settlement, job)
-    if not isinstance(decided, Move):
-        return decided
-    if isinstance(settlement, Reschedule):
-        return _reschedule(tx, decided)
-    return tx.apply(decided)
-
-
 def _decide(tx: Transaction, settlement: Settlement, job: Job | None) -> Move | RescindError:
-    """The move, or the refusal: a refusal is an answer and undoes only itself."""
+    """The move, checked as far as it can be refused, or the refusal."""
     try:
         if job is None:
             raise JobNotFoundError(settlement.lease.job_id)
-        return moves.settle(job, settlement, tx.now, tx.policy(job))
+        move = moves.settle(job, settlement, tx.now, tx.policy(job))
+        if isinstance(settlement, Reschedule):
+            dependency.check(tx, move.job)
+        return move
     except RescindError as problem:
-        # Refused or not, the handler has ended: what its fenced lease still held is free.
-        singleton.stopped(tx, settlement.lease.lease_id)
+        if not settlement.still_running:  # the handler has ended: what its fenced lease still held is free
+            singleton.stopped(tx, settlement.lease.lease_id)
         return problem
-
-
-def _reschedule(tx: Transaction, move: Move) -> Job | RescindError:
-    """All is checked before anything is written."""
-    try:
-        dependency.check(tx, move.job)
-    except RescindError as problem:
-        return problem
-    return dependency.settle_in(tx, tx.apply(move))
 
 
 def extend(

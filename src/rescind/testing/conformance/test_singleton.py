@@ -4,6 +4,7 @@ import pytest
 
 from rescind.errors import LeaseLost
 from rescind.job import Outcome
+from rescind.lease import Release
 from rescind.state import State
 from rescind.testing import Harness
 
@@ -169,3 +170,40 @@ async def test_a_late_word_from_a_lapsed_holder_does_not_take_the_key_from_the_n
     assert await harness.claim() == []
     assert (await harness.complete(held)).outcome is Outcome.COMPLETED
     assert (await harness.claim_one()).id == third.id
+
+
+async def test_a_job_nobody_serves_is_in_nobodys_way(harness: Harness) -> None:
+    # Given a more urgent job of the same key whose need no worker has
+    await harness.submit("unserved", singleton_key=KEY, priority=9)
+    served = await harness.submit("served", singleton_key=KEY)
+    # When a worker asks for what it serves, then it gets it, and the key is taken for both
+    held = await harness.claim_one("served")
+    assert held.id == served.id
+    assert await harness.claim("served", "unserved") == []
+    await harness.complete(held)
+    assert len(await harness.claim("unserved")) == 1
+
+
+@pytest.mark.parametrize("word", ["fail", "acknowledge", "release"])
+async def test_a_handler_that_was_given_up_keeps_its_key_until_it_ends(harness: Harness, word: str) -> None:
+    # Given a holder whose handler would not stop
+    held = await harness.running(singleton_key=KEY)
+    behind = await harness.submit(singleton_key=KEY, priority=9)
+    # When its worker settles without it
+    match word:
+        case "fail":
+            await harness.fail(held, retry_seconds=0, still_running=True)
+        case "release":
+            await harness.settle(Release(lease=held.lease, still_running=True))
+        case "acknowledge":
+            await harness.cancel(held.id)
+            await harness.acknowledge(held, still_running=True)
+    # Then nobody gets the key, not even by another word that it still runs
+    assert await harness.claim() == []
+    with pytest.raises(LeaseLost):
+        await harness.settle(Release(lease=held.lease, still_running=True))
+    assert await harness.claim() == []
+    # And its real end, refused as a settlement, sets the key free
+    with pytest.raises(LeaseLost):
+        await harness.release(held)
+    assert [job.id for job in await harness.claim()] == [behind.id]
