@@ -1,7 +1,6 @@
 """A worker's side: claim, extend, settle."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from heapq import merge
 from itertools import islice
 from typing import Final
@@ -19,9 +18,11 @@ from rescind.moves import Move
 
 _WAKE_LIMIT: Final = 500  # jobs that a single claim brings back from the clock's hands
 
+_STEP: Final = 16  # candidates read from the index of a need at a time
+
 _BEST: Final = """
     SELECT -priority, available_at, seq FROM jobs INDEXED BY jobs_ready
-    WHERE stage = 'ready' AND need = ? ORDER BY priority DESC, available_at, seq LIMIT ?"""
+    WHERE stage = 'ready' AND need = ? ORDER BY priority DESC, available_at, seq LIMIT ? OFFSET ?"""
 
 
 def claim(tx: Transaction, request: Claim) -> list[Job]:
@@ -52,13 +53,19 @@ def _lease(tx: Transaction, job: Job, request: Claim) -> Move | None:
 def _candidates(tx: Transaction, request: Claim) -> list[Job]:
     """The best of all needs, read in order from the index of each and no further than it takes; only these
     are then read whole."""
-    with ExitStack() as open_cursors:
-        cursors = [tx.execute(_BEST, (need, request.limit)) for need in dict.fromkeys(request.needs)]
-        for cursor in cursors:
-            open_cursors.callback(cursor.close)
-        best = [seq for _, _, seq in islice(merge(*cursors), request.limit)]
+    ranked = merge(*(_in_order(tx, need, request.limit) for need in dict.fromkeys(request.needs)))
+    best = [seq for _, _, seq in islice(ranked, request.limit)]
     order = "ORDER BY priority DESC, available_at, seq"
     return tx.jobs(f"seq IN (SELECT value FROM json_each(?)) {order}", (to_json(best),))
+
+
+def _in_order(tx: Transaction, need: str, limit: int) -> Iterator[tuple[int, str, int]]:
+    step = min(limit, _STEP)
+    for offset in range(0, limit, step):
+        rows = tx.execute(_BEST, (need, step, offset)).fetchall()
+        yield from rows
+        if len(rows) < step:
+            return
 
 
 def wake(tx: Transaction, limit: int) -> int:
