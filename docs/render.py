@@ -12,7 +12,7 @@ import typer
 from prometheus_client.metrics import MetricWrapperBase
 
 import rescind
-from rescind import errors, spec, telemetry
+from rescind import errors, queue, spec, telemetry
 from rescind.cli.app import app
 from rescind.lifecycle import TABLE, Situation
 from rescind.settings import Settings
@@ -101,8 +101,15 @@ def _python() -> Iterator[str]:
     for owner in (rescind.connect, rescind.Queue, rescind.Worker, rescind.Context):
         yield from ("", f"### `{owner.__name__}`", "", _prose(owner.__doc__ or ""), "")
         yield from _methods(owner)
-    yield from ("", "### Submit options", "", _prose(spec.SubmitOptions.__doc__ or ""), "")
-    yield from _options()
+    for title, options, takes in OPTIONS:
+        yield from ("", f"### {title}", "", _prose(options.__doc__ or ""), "")
+        yield from _options(options, takes)
+
+
+OPTIONS: list[tuple[str, type, Callable[..., Any]]] = [
+    ("Submit options", spec.SubmitOptions, spec.spec),
+    ("Bulk options", queue.BulkOptions, rescind.Queue._cancel_kind),
+]
 
 
 def _methods(owner: type) -> Iterator[str]:
@@ -115,12 +122,12 @@ def _methods(owner: type) -> Iterator[str]:
 
 def _shorten(signature: str) -> str:
     plain = re.sub(r"\b(rescind\.(worker\.)?\w+|collections\.abc|typing|datetime)\.|'|~", "", signature)
-    return plain.replace("**options: *<class SubmitOptions>", "**options")
+    return re.sub(r"\*\*options: \*<class (\w+)>", r"**options: \1", plain)
 
 
-def _options() -> Iterator[str]:
-    defaults = inspect.signature(spec.spec).parameters
-    for name, hint in get_type_hints(spec.SubmitOptions, include_extras=True).items():
+def _options(options: type, takes: Callable[..., Any]) -> Iterator[str]:
+    defaults = inspect.signature(takes).parameters
+    for name, hint in get_type_hints(options, include_extras=True).items():
         default = defaults[name].default
         shown = "" if default in (inspect.Parameter.empty, None) else f" (default `{default!r}`)"
         yield f"- `{name}`: {hint.__metadata__[0]}{shown}"

@@ -16,6 +16,7 @@ from bench.environments import CONTENDERS  # noqa: E402
 from bench.harness import Column, aims, is_clear, ratio_result  # noqa: E402
 from bench.measurements import SIZES, Ratio, Variant, measurements  # noqa: E402
 from bench.report import report  # noqa: E402
+from bench.table import tables  # noqa: E402
 
 
 def test_a_summary_is_the_middle_and_the_ends() -> None:
@@ -132,3 +133,9 @@ def test_the_report_shows_each_figure_and_each_aim(run: dict[str, Any]) -> None:
     for each in run["measurements"]:
         assert all(variant["label"] in text for variant in each["variants"])
     assert all(each["aim"] in text for each in run["aims"])
+
+
+def test_the_readme_shows_the_kept_run() -> None:
+    """`python -m bench.table bench/results/foundation-sqlite.json` writes what belongs there."""
+    kept = json.loads((ROOT / "bench" / "results" / "foundation-sqlite.json").read_text())
+    assert tables(kept) in (ROOT / "bench" / "README.md").read_text()

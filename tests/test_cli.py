@@ -243,29 +243,30 @@ def test_bulk_cancel_takes_the_waiting_jobs_of_a_need_and_owner(shell: Shell) ->
     shell.queue.submit("new", owner="acme", id="new")
     preview = shell.ok("cancel", "--type", "old", "--dry-run")
     assert preview.endswith("4 jobs would be cancelled; nothing was touched\n")
-    refused = shell.run("cancel", "--type", "old")
-    assert refused.returncode == 2 and "would cancel 4 jobs: add --yes" in refused.stderr
     assert shell.queue.count(status="cancelled") == 0
-    assert shell.ok("cancel", "--task-type", "old", "--owner", "acme", "--yes") == "2 jobs cancelled\n"
-    assert shell.ok("cancel", "--owner", "bob", "--yes", "--reason", "bob left") == "2 jobs cancelled\n"
+    assert shell.ok("cancel", "--task-type", "old", "--owner", "acme") == "2 jobs cancelled\n"
+    assert shell.ok("cancel", "--owner", "bob", "--reason", "bob left") == "2 jobs cancelled\n"
     assert shell.queue.get("old0").cancel_reason == "bob left"
-    assert shell.ok("cancel", "--type", "old", "--yes") == "no job matches\n"
+    assert shell.ok("cancel", "--type", "old") == "no job matches\n"
     assert shell.queue.get("new").state is State.READY
 
 
-@pytest.mark.parametrize(("answer", "code", "cancelled"), [("n", 1, 0), ("y", 0, 2)])
+@pytest.mark.parametrize(
+    ("options", "answer", "asked", "code", "cancelled"),
+    [((), "n", True, 1, 0), ((), "y", True, 0, 2), (("--yes",), "", False, 0, 2)],
+)
 def test_a_bulk_cancel_on_a_terminal_says_how_many_and_asks(
-    shell: Shell, answer: str, code: int, cancelled: int
+    shell: Shell, options: tuple[str, ...], answer: str, asked: bool, code: int, cancelled: int
 ) -> None:
     for _ in range(2):
         shell.queue.submit("old")
     ours, theirs = pty.openpty()
-    process = shell.start("cancel", "--type", "old", stdin=theirs)
+    process = shell.start("cancel", "--type", "old", *options, stdin=theirs)
     os.write(ours, f"{answer}\n".encode())
     _, errors = process.communicate()
     os.close(ours)
     os.close(theirs)
-    assert process.returncode == code and "Cancel 2 jobs?" in errors
+    assert process.returncode == code and ("Cancel 2 jobs?" in errors) is asked
     assert shell.queue.count(status="cancelled") == cancelled
 
 
@@ -371,6 +372,20 @@ def test_exit_codes_of_a_real_process(shell: Shell) -> None:
     assert usage.returncode == 2 and usage.stderr.count("\n") == 1
     version = shell.run("--version")
     assert version.returncode == 0 and version.stdout.startswith("rescind ")
+
+
+def test_bytes_that_are_no_text_are_refused_in_a_line(shell: Shell) -> None:
+    for arguments in ((b"cancel", b"a\xff"), (b"submit", b"add", b'"a\xff"')):
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            cwd=shell.directory,
+            env=shell.environment,
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 2 and done.stdout == b""
+        assert done.stderr.endswith(b"is not UTF-8 text\n") and done.stderr.count(b"\n") == 1
+    assert shell.queue.count() == 0
 
 
 def test_a_reader_that_leaves_early_is_no_error(shell: Shell) -> None:

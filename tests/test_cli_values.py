@@ -57,7 +57,7 @@ BAD = [
     (("cancel", "a", "--type", "resize"), "not both"),
     (("cancel", "a", "--running"), "not both"),
     (("list", "--status", "lost"), "'lost' is not one of 'pending'"),
-    (("list", "--limit", "0"), "limit must be from 1 to 1000"),
+    (("list", "--limit", "0"), "limit must be a whole number from 1 to 1000"),
     (("list", "--after", "elsewhere"), "no page begins after 'elsewhere'"),
     (("list", "--url", "jobs.db"), "no engine for 'jobs.db'"),
     (("history",), "Missing argument 'ID'"),
@@ -65,6 +65,9 @@ BAD = [
     (("worker", "app:worker", "--concurrency", "0"), "'--concurrency'"),
     (("demo", "--interactive"), "needs a terminal"),
     (("frobnicate",), "No such command"),
+    (("cancel", "a\udcff"), r"argument a\udcff is not UTF-8 text"),
+    (("submit", "add", '"a\udcff"'), r'argument "a\udcff" is not UTF-8 text'),
+    (("list", "--url", "sqlite:\udcff.db"), r"argument sqlite:\udcff.db is not UTF-8 text"),
 ]
 
 
@@ -78,6 +81,7 @@ def test_errors_are_json_when_asked_for(refused: Refused) -> None:
     assert json.loads(refused("status", "nope", "--json")[1])["error"] == "job_not_found"
     assert json.loads(refused("--json", "history", "nope")[1])["error"] == "job_not_found"
     assert json.loads(refused("list", "--bogus", "--json")[1])["error"] == "usage"
+    assert json.loads(refused("cancel", "a\udcff", "--json")[1])["error"] == "invalid_input"
     code, said = refused("submit", "resize", "nonsense", "--json")
     assert (code, json.loads(said)["error"]) == (2, "invalid_input")
 
@@ -170,6 +174,14 @@ def test_every_command_and_option_has_help(name: str) -> None:
     assert command.help
     for parameter in command.params:
         assert parameter.help, f"{name} {parameter.name}"
+
+
+@pytest.mark.parametrize("name", _commands())
+def test_a_flag_looks_like_a_flag(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run([name, "--help"] if name != "rescind" else ["--help"])
+    shown = capsys.readouterr().out
+    assert "--help" in shown and "bool" not in shown
 
 
 def test_every_command_speaks_json_and_knows_where_the_queue_is() -> None:

@@ -1,6 +1,8 @@
 """The queue as producers and operators hold it: what each call answers, refuses and leaves behind."""
 
 import asyncio
+import uuid
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,13 +18,14 @@ from rescind import (
     InvalidInput,
     JobNotFoundError,
     Queue,
+    Settings,
     State,
     TaskStatus,
-    Worker,
     connect,
 )
 from rescind.clock import SystemClock
-from rescind.engine import Selector
+from rescind.engine import Claim, Selector
+from rescind.errors import StoreClosed
 from rescind.job import CancelOutcome
 
 
@@ -56,8 +59,8 @@ async def test_connect_defaults_to_a_file_in_the_users_data_directory(
     assert list(tmp_path.rglob("rescind.db"))
 
 
-@pytest.mark.parametrize("url", ["jobs.db", "mysql://x/y", "sqlite:"])
-async def test_a_url_without_an_engine_says_what_to_write(url: str) -> None:
+@pytest.mark.parametrize("url", ["jobs.db", "mysql://x/y", "sqlite:", "sqlite", Path("jobs.db")])
+async def test_a_url_without_an_engine_says_what_to_write(url: Any) -> None:
     with pytest.raises(InvalidInput, match="sqlite:"):
         await connect(url)
 
@@ -71,7 +74,7 @@ async def test_a_queue_that_must_exist_is_not_made(tmp_path: Path) -> None:
 async def test_a_closed_queue_says_so(tmp_path: Path) -> None:
     queue = await connect(f"sqlite://{tmp_path}/jobs.db")
     await queue.close()
-    with pytest.raises(rescind.Unavailable, match=r"jobs\.db"):
+    with pytest.raises(StoreClosed, match=r"jobs\.db"):
         await queue.submit("mail")
 
 
@@ -163,6 +166,56 @@ async def test_cancel_many_answers_each_id_and_raises_for_none(queue: Queue) -> 
     assert isinstance(answers[done.id].error, CannotCancelError)
 
 
+async def test_cancel_many_answers_for_what_is_no_id_in_its_place(queue: Queue) -> None:
+    job = await queue.submit("mail")
+    strange: list[Any] = ["a\udce4", job.id, uuid.UUID(job.id), None, ["a"]]
+    answers = await queue.cancel_many(strange)
+    assert [each.outcome for each in answers.values()] == [
+        CancelOutcome.NOT_FOUND,
+        CancelOutcome.SUCCESS,
+        *[CancelOutcome.NOT_FOUND] * 3,
+    ]
+    assert isinstance(answers["a\udce4"].error, JobNotFoundError)
+    assert "pass str(id)" in str(answers[strange[2]].error)
+
+
+@pytest.mark.parametrize("ids", ["abc", 5, None])
+async def test_cancel_many_takes_a_list(queue: Queue, ids: Any) -> None:
+    with pytest.raises(InvalidInput, match="ids must be a list of job ids, not"):
+        await queue.cancel_many(ids)
+
+
+BY_ID: dict[str, Callable[[Queue, Any], Coroutine[Any, Any, object]]] = {
+    "get": lambda queue, job_id: queue.get(job_id),
+    "history": lambda queue, job_id: queue.history(job_id),
+    "wait": lambda queue, job_id: queue.wait(job_id, timeout=0),
+    "cancel": lambda queue, job_id: queue.cancel(job_id),
+    "request_cancellation": lambda queue, job_id: queue.request_cancellation(job_id),
+    "complete_unheld": lambda queue, job_id: queue.complete_unheld(job_id),
+    "reschedule_unheld": lambda queue, job_id: queue.reschedule_unheld(job_id, "mail"),
+}
+
+
+@pytest.mark.parametrize("call", BY_ID.values(), ids=BY_ID)
+async def test_an_id_is_a_str_and_nothing_else(queue: Queue, call: Callable[[Queue, Any], Any]) -> None:
+    job = await queue.submit("mail")
+    for id in (uuid.UUID(job.id), None, 7, job.id.encode(), [job.id]):
+        with pytest.raises(InvalidInput, match=r"is not a str: pass str\(id\)"):
+            await call(queue, id)
+    assert await queue.get(job.id) == job
+
+
+@pytest.mark.parametrize("call", BY_ID.values(), ids=BY_ID)
+async def test_a_text_that_is_no_id_names_no_job_and_the_store_is_not_asked(
+    queue: Queue, call: Callable[[Queue, Any], Any]
+) -> None:
+    await queue.close()  # the store would complain
+    for id in ("", "a/b", "a\udce4", "a\x00", "a" * 129):
+        with pytest.raises(JobNotFoundError) as caught:
+            await call(queue, id)
+        assert caught.value.job_id == id
+
+
 async def test_cancel_by_type_counts_pending_jobs_only(queue: Queue) -> None:
     await queue.submit_many([{"need": "old"}] * 2_500 + [{"need": "new"}])
     running = await queue.submit("old", priority=9)
@@ -178,8 +231,11 @@ async def test_cancel_by_type_counts_pending_jobs_only(queue: Queue) -> None:
 
 async def test_cancel_by_owner_touches_only_that_owners_jobs(queue: Queue) -> None:
     await queue.submit_many([{"need": "a", "owner": "ann"}, {"need": "b", "owner": "ann"}, {"need": "a"}])
-    assert await queue.cancel_by_owner("ann") == 2
+    assert await queue.cancel_by_owner("ann", "ann left", by="user:bob") == 2
     assert await queue.count(status="pending") == 1
+    assert {(job.cancelled_by, job.last_error) for job in await queue.list(status="cancelled")} == {
+        ("user:bob", "ann left")
+    }
 
 
 async def test_a_bulk_cancel_without_a_selector_is_refused(queue: Queue) -> None:
@@ -208,6 +264,31 @@ async def test_a_list_is_narrowed_by_status_need_and_owner(queue: Queue) -> None
         await queue.list(status="gone")
 
 
+MISTAKES: dict[str, Callable[[Any], Coroutine[Any, Any, object]]] = {
+    "after must be a text": lambda queue: queue.list(after=5),
+    "limit must be a whole number from 1 to 1000": lambda queue: queue.list(limit="x"),
+    "need must be a text": lambda queue: queue.list(need={"mail"}),
+    "owner must be a text": lambda queue: queue.count(owner=3),
+    "no status 5": lambda queue: queue.count(status=5),
+    "timeout must be a number of seconds or None, not 'x'": lambda queue: queue.wait("one", timeout="x"),
+    "timeout must be .* not nan": lambda queue: queue.wait("one", timeout=float("nan")),
+    "singleton_key must be a text": lambda queue: queue.reschedule_unheld("one", "mail", singleton_key=""),
+    "amount must be a whole number": lambda queue: queue.credit("ann", "5"),
+    "by must be a text": lambda queue: queue.credit("ann", 5, by=7),
+    "key must be a text": lambda queue: queue.credit("ann", 5, key=7),
+}
+
+
+@pytest.mark.parametrize(("words", "call"), MISTAKES.items(), ids=MISTAKES)
+async def test_a_value_of_the_wrong_kind_is_named(
+    queue: Queue, words: str, call: Callable[[Any], Coroutine[Any, Any, object]]
+) -> None:
+    job = await queue.submit("mail", id="one")
+    with pytest.raises(InvalidInput, match=words):
+        await call(queue)
+    assert await queue.get("one") == job
+
+
 async def test_history_names_every_actor(queue: Queue) -> None:
     job = await queue.submit("mail", by="user:ann")
     await queue.cancel(job.id, reason="No longer needed", by="user:alice")
@@ -221,6 +302,8 @@ async def test_wait_returns_the_ended_job_or_times_out(queue: Queue) -> None:
     job = await queue.submit("mail")
     with pytest.raises(TimeoutError):
         await queue.wait(job.id, timeout=0.02)
+    with pytest.raises(TimeoutError):  # the caller's own time is up, which is no mistake of theirs
+        await queue.wait(job.id, timeout=-1)
     waiting = asyncio.create_task(queue.wait(job.id, timeout=30))
     await queue.cancel(job.id)
     assert (await waiting).status is TaskStatus.Cancelled
@@ -239,6 +322,13 @@ async def test_past_its_retention_a_job_is_archived_without_its_payload(
     assert len(await queue.history(job.id)) >= 3
     with pytest.raises(JobNotFoundError):
         await queue.cancel("nobody")
+
+
+async def test_the_longest_retention_leads_to_no_day_before_the_calendar(queue: Queue) -> None:
+    patient = Queue(queue.engine, Settings(retention_days=36_500))
+    await patient.cancel((await patient.submit("mail")).id)
+    swept = await patient.sweep()
+    assert (swept.archived, swept.purged) == (1, 0)
 
 
 async def test_a_purged_job_says_archived_when_cancelled(queue: Queue, clock: SystemClock) -> None:
@@ -275,16 +365,5 @@ async def test_an_account_is_credited_once_per_key(queue: Queue) -> None:
 
 async def _claim_one(queue: Queue, need: str) -> None:
     """A worker takes the most urgent job of a need and keeps it."""
-    worker = Worker(queue, concurrency=1)
-    claimed, hold = asyncio.Event(), asyncio.Event()
-
-    @worker.task(need)
-    async def keep(_: object) -> None:
-        claimed.set()
-        await hold.wait()
-
-    running = asyncio.create_task(worker.run(handle_signals=False))
-    await claimed.wait()
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    claim = Claim(worker="somebody", needs=(need,), limit=1, lease_seconds=60)
+    assert await queue.engine.claim(claim)

@@ -1,7 +1,9 @@
 """Settings: where they come from, which wins, and how a bad one is named."""
 
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from rescind.errors import InvalidSettings
@@ -34,6 +36,7 @@ def test_another_file_can_be_named(tmp_path: Path) -> None:
         ("lease_seconds = 0", "lease_seconds"),
         ("concurrency = 'many'", "concurrency"),
         ("retention_days = -1", "retention_days"),
+        ("retention_days = 36_501", "retention_days"),
         ("leese_seconds = 60", "leese_seconds"),
         ("lease_seconds = ", "rescind.toml"),
     ],
@@ -47,6 +50,16 @@ def test_a_bad_value_stops_start_up_and_is_named(toml: str, named: str) -> None:
 def test_a_bad_environment_variable_is_named_too() -> None:
     with pytest.raises(InvalidSettings, match="heartbeat_seconds"):
         load({"RESCIND_HEARTBEAT_SECONDS": "often"})
+
+
+@pytest.mark.parametrize(
+    "values", [{"retention_days": 1_000_000}, {"concurrency": 0}, {"lease_seconds": "60"}, {"url": 5}]
+)
+def test_the_same_bounds_hold_for_settings_made_in_code(values: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSettings, match=f"setting {next(iter(values))} "):
+        Settings(**values)
+    with pytest.raises(InvalidSettings, match=f"setting {next(iter(values))} "):
+        msgspec.structs.replace(Settings(), **values)
 
 
 def test_a_named_file_that_is_missing_is_an_error() -> None:

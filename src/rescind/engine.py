@@ -7,7 +7,6 @@ Every method is a batch, none is optional, and a refusal is a typed error or, in
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -191,9 +190,9 @@ class Engine(Protocol):
 
 def open_engine(url: str, *, clock: Clock = SYSTEM_CLOCK) -> Engine:
     """The engine a URL names; nothing is touched before `install`."""
-    scheme = urlsplit(url).scheme
-    if scheme == "sqlite":
+    scheme, _, place = str(url).partition(":")
+    if scheme.lower() == "sqlite":
         from rescind.engines.sqlite.engine import SQLiteEngine
 
-        return SQLiteEngine(url.removeprefix("sqlite:").removeprefix("//"), clock=clock)
+        return SQLiteEngine(place.removeprefix("//"), clock=clock)
     raise InvalidInput(f"no engine for {url!r}: use sqlite:///absolute/path.db or sqlite:relative/path.db")

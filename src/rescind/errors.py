@@ -15,11 +15,11 @@
     │   │   ├── JobCancelled           it is cancelled, so it cannot be rescheduled or completed
     │   │   ├── NotAvailable           leased, in the future or finished: not to be moved without a lease
     │   │   └── LeaseLost              the lease ended, was fenced off or never was
-    │   ├── CountMismatch              a guarded bulk operation would touch another number of jobs
     │   ├── DocumentConflict           somebody else changed the document first
     │   └── InsufficientTokens
     └── Unavailable                    the store could not be used; trying again is safe
         ├── NoSuchStore
+        ├── StoreClosed                the queue has been closed
         ├── StoreBusy
         ├── StoreFull
         ├── StoreReadOnly
@@ -38,6 +38,14 @@ if TYPE_CHECKING:
 
 class RescindError(Exception):
     """The root: catch this for all of them."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Words and attributes as they are: an `__init__` would make words of its arguments once more."""
+        return _rebuild, (type(self), self.args), vars(self)
+
+
+def _rebuild(kind: type[RescindError], args: tuple[Any, ...]) -> RescindError:
+    return kind.__new__(kind, *args)
 
 
 class InvalidInput(RescindError, ValueError):
@@ -101,9 +109,6 @@ class WrongState(Refused):
         super().__init__(self._say(job_id, verb, state, status))
         self.job_id, self.verb, self.state, self.status = job_id, verb, state, status
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.job_id, self.verb, self.state, self.status)
-
     def _say(self, job_id: str, verb: str, state: "State", status: "TaskStatus") -> str:
         return f"cannot {verb.replace('_', ' ')} job {job_id}: it is {state}"
 
@@ -130,12 +135,6 @@ class LeaseLost(WrongState):
         return f"job {job_id} is no longer held under this lease (it is {state}): {verb} was refused"
 
 
-class CountMismatch(Refused):
-    def __init__(self, expected: int, found: int) -> None:
-        super().__init__(f"expected {expected} jobs, found {found}: nothing was done")
-        self.expected, self.found = expected, found
-
-
 class DocumentConflict(Refused):
     def __init__(self, name: str, revision: int) -> None:
         super().__init__(f"document {name!r} is not at revision {revision} any more: read it and try again")
@@ -154,6 +153,10 @@ class Unavailable(RescindError):
 
 class NoSuchStore(Unavailable):
     """There is nothing at this URL, and making it was not allowed."""
+
+
+class StoreClosed(Unavailable):
+    """The queue has been closed."""
 
 
 class StoreBusy(Unavailable):

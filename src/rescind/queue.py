@@ -1,9 +1,9 @@
 """The queue as producers and operators hold it: submit, look, wait, cancel."""
 
 import getpass
-from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Unpack
+from typing import Annotated, Any, Final, TypedDict, Unpack
 from urllib.parse import urlencode
 
 import msgspec
@@ -11,18 +11,23 @@ import msgspec
 from rescind import payload, telemetry
 from rescind.clock import SYSTEM_CLOCK, Clock, new_id
 from rescind.engine import Amendment, Engine, Filter, Page, Selector, Swept, WorkerInfo, open_engine
-from rescind.errors import InvalidInput, JobNotFoundError
-from rescind.job import CancelAnswer, CancelRequest, CancelResult, Event, Job
+from rescind.errors import InvalidInput, JobNotFoundError, RescindError
+from rescind.job import CancelAnswer, CancelOutcome, CancelRequest, CancelResult, Event, Job
 from rescind.lease import Target
 from rescind.policy import Account
 from rescind.settings import Settings, default_url, load
 from rescind.spec import (
     JobSpec,
     SubmitOptions,
+    check_ids,
+    check_integer,
+    check_lookup_id,
     check_moment,
     check_need,
+    check_optional_text,
     check_reason,
     check_text,
+    check_timeout,
     check_wait_for,
     spec,
 )
@@ -31,6 +36,15 @@ from rescind.sweeper import sweep_all
 
 _BULK: Final = 1000  # jobs per engine call of a bulk operation
 _WAIT_SECONDS: Final = (0.005, 0.25)  # the first and the longest pause between two looks
+
+
+class BulkOptions(TypedDict, total=False):
+    """How all jobs of a need or an owner are cancelled."""
+
+    by: Annotated[str | None, "in whose name; otherwise the queue's `by`"]
+    force: Annotated[bool, "end running jobs here and now instead of asking them to stop"]
+    running: Annotated[bool, "not only those that wait: those that run, too"]
+    dry_run: Annotated[bool, "only say how many it would be"]
 
 
 class Queue:
@@ -88,7 +102,7 @@ class Queue:
 
     async def get(self, job_id: str) -> Job:
         """The job as it stands; `JobNotFoundError` when there is none."""
-        job = (await self.engine.get([job_id]))[0]
+        job = (await self.engine.get([check_lookup_id(job_id)]))[0]
         if job is None:
             raise JobNotFoundError(job_id)
         return job
@@ -103,9 +117,9 @@ class Queue:
         after: str | None = None,
     ) -> Page:
         """Jobs, newest first; pass a page's `next` as `after` for the one behind it."""
-        if not 1 <= limit <= _BULK:
-            raise InvalidInput(f"limit must be from 1 to {_BULK}, not {limit}")
-        return await self.engine.list(_filter(need, owner, status), limit=limit, after=after)
+        wanted = _filter(need, owner, status)
+        check_integer(limit, "limit", 1, _BULK)
+        return await self.engine.list(wanted, limit=limit, after=check_optional_text(after, "after"))
 
     async def count(
         self, *, need: str | None = None, owner: str | None = None, status: TaskStatus | str | None = None
@@ -120,12 +134,12 @@ class Queue:
 
     async def history(self, job_id: str) -> Sequence[Event]:
         """Every move of a job: what, when, who, why."""
-        return await self.engine.history(job_id)
+        return await self.engine.history(check_lookup_id(job_id))
 
     async def wait(self, job_id: str, timeout: float | None = None) -> Job:
         """Wait until a job has ended; TimeoutError when it has not in time."""
         clock = self.engine.clock
-        deadline = None if timeout is None else clock.monotonic() + timeout
+        deadline = None if timeout is None else clock.monotonic() + check_timeout(timeout)
         pause, longest = _WAIT_SECONDS
         while (job := await self.get(job_id)).state not in FINAL_STATES:
             left = longest if deadline is None else deadline - clock.monotonic()
@@ -161,7 +175,8 @@ class Queue:
     ) -> dict[str, CancelResult]:
         """One answer per id; none is raised."""
         request = self._request(reason, by, force)
-        wanted = tuple(dict.fromkeys(ids))
+        keys = (each if isinstance(each, Hashable) else repr(each) for each in check_ids(ids, "ids"))
+        wanted = tuple(dict.fromkeys(keys))
         answers: dict[str, CancelResult] = {}
         for start in range(0, len(wanted), _BULK):
             group = Selector(ids=wanted[start : start + _BULK])
@@ -169,32 +184,31 @@ class Queue:
         return answers
 
     async def cancel_by_type(
-        self,
-        need: str,
-        reason: str | None = None,
-        *,
-        by: str | None = None,
-        force: bool = False,
-        running: bool = False,
-        dry_run: bool = False,
+        self, need: str, reason: str | None = None, **options: Unpack[BulkOptions]
     ) -> int:
-        """Cancel every waiting job of a need (`running`: those that run, too) and say how many."""
-        selector = Selector(need=check_need(need), running=running)
-        return await self._count_cancelled(selector, self._request(reason, by, force), dry_run)
+        """Cancel every waiting job of a need and say how many; `BulkOptions` says what can be added."""
+        return await self._cancel_kind(reason, need=check_need(need), **options)
 
     async def cancel_by_owner(
+        self, owner: str, reason: str | None = None, **options: Unpack[BulkOptions]
+    ) -> int:
+        """As `cancel_by_type`, for the jobs of an owner."""
+        return await self._cancel_kind(reason, owner=check_text(owner, "owner"), **options)
+
+    async def _cancel_kind(
         self,
-        owner: str,
-        reason: str | None = None,
+        reason: str | None,
         *,
+        need: str | None = None,
+        owner: str | None = None,
         by: str | None = None,
         force: bool = False,
         running: bool = False,
         dry_run: bool = False,
     ) -> int:
-        """As `cancel_by_type`, for the jobs of an owner."""
-        selector = Selector(owner=check_text(owner, "owner"), running=running)
-        return await self._count_cancelled(selector, self._request(reason, by, force), dry_run)
+        selector = Selector(need=need, owner=owner, running=running)
+        groups = self._cancel_all(selector, self._request(reason, by, force), dry_run)
+        return sum([sum(result.changed for result in group) async for group in groups])
 
     async def cancel_matching(
         self,
@@ -219,10 +233,6 @@ class Queue:
                 return
             after = group[-1].id
 
-    async def _count_cancelled(self, selector: Selector, request: CancelRequest, dry_run: bool) -> int:
-        groups = self._cancel_all(selector, request, dry_run)
-        return sum([sum(result.changed for result in group) async for group in groups])
-
     async def _cancel_one(self, job_id: str, request: CancelRequest) -> CancelAnswer:
         (result,) = await self._cancel(Selector(ids=(job_id,)), request, "", False)
         if result.error is not None:
@@ -233,7 +243,15 @@ class Queue:
     async def _cancel(
         self, selector: Selector, request: CancelRequest, after: str, dry_run: bool
     ) -> Sequence[CancelResult]:
-        results = await self.engine.cancel(selector, request, limit=_BULK, after=after, dry_run=dry_run)
+        """Every cancel comes by here. What cannot be an id is answered in its place, without the store."""
+        refused = [_refusal(each) for each in selector.ids or ()]
+        asked = _without(selector, refused)
+        answers = iter(
+            await self.engine.cancel(asked, request, limit=_BULK, after=after, dry_run=dry_run)
+            if asked.ids != ()
+            else ()
+        )
+        results = [refusal or next(answers) for refusal in refused] or list(answers)
         if not dry_run:
             for result in results:
                 _count(result)
@@ -247,7 +265,8 @@ class Queue:
     async def complete_unheld(self, job_id: str, output: Any = None, *, by: str | None = None) -> Job:
         """Declare a job done that nobody is working on."""
         body = payload.encode(output, "output", self.settings.payload_limit_bytes)
-        return await self.engine.amend(job_id, Amendment(by=check_text(by or self.by, "by"), output=body))
+        amendment = Amendment(by=check_text(by or self.by, "by"), output=body)
+        return await self.engine.amend(check_lookup_id(job_id), amendment)
 
     async def reschedule_unheld(
         self,
@@ -263,10 +282,11 @@ class Queue:
         to = Target(
             need=check_need(need),
             wait_for=check_wait_for(wait_for),
-            singleton_key=singleton_key,
+            singleton_key=check_optional_text(singleton_key, "singleton_key"),
             available_at=check_moment(available_at, "available_at"),
         )
-        return await self.engine.amend(job_id, Amendment(by=check_text(by or self.by, "by"), to=to))
+        amendment = Amendment(by=check_text(by or self.by, "by"), to=to)
+        return await self.engine.amend(check_lookup_id(job_id), amendment)
 
     # Keeping house
 
@@ -282,9 +302,12 @@ class Queue:
         self, owner: str, amount: int, *, by: str | None = None, key: str | None = None
     ) -> Account:
         """Add tokens to an owner's account; the same `key` again adds nothing."""
-        if isinstance(amount, bool) or not isinstance(amount, int) or not 0 < amount <= 2**53:
-            raise InvalidInput(f"amount must be a whole number above 0, not {amount!r}")
-        return await self.engine.credit(check_text(owner, "owner"), amount, by=by or self.by, key=key)
+        return await self.engine.credit(
+            check_text(owner, "owner"),
+            check_integer(amount, "amount", 1, 2**53),
+            by=check_text(by or self.by, "by"),
+            key=check_optional_text(key, "key"),
+        )
 
 
 class connect:  # noqa: N801 - reads as the function it stands for
@@ -346,16 +369,33 @@ def _login() -> str:
 
 
 def _filter(need: str | None, owner: str | None, status: TaskStatus | str | None) -> Filter:
+    wanted = Filter(need=check_optional_text(need, "need"), owner=check_optional_text(owner, "owner"))
     if status is None:
-        return Filter(need=need, owner=owner)
+        return wanted
     try:
-        wanted = TaskStatus(status)
+        named = TaskStatus(status)
     except ValueError:
         raise InvalidInput(f"no status {status!r}: one of {', '.join(TaskStatus)}") from None
-    if wanted is TaskStatus.Archived:
-        return Filter(need=need, owner=owner, purged=True)
-    states = frozenset(state for state, its in STATUS_OF.items() if its is wanted)
-    return Filter(need=need, owner=owner, states=states, purged=False)
+    if named is TaskStatus.Archived:
+        return msgspec.structs.replace(wanted, purged=True)
+    states = frozenset(state for state, its in STATUS_OF.items() if its is named)
+    return msgspec.structs.replace(wanted, states=states, purged=False)
+
+
+def _refusal(job_id: str) -> CancelResult | None:
+    """The answer to what cannot be the id of a job; the store need not be asked."""
+    try:
+        check_lookup_id(job_id)
+    except RescindError as problem:
+        return CancelResult(job_id, CancelOutcome.NOT_FOUND, False, None, problem)
+    return None
+
+
+def _without(selector: Selector, refused: Sequence[CancelResult | None]) -> Selector:
+    if not any(refused):
+        return selector
+    ids = (each for each, refusal in zip(selector.ids or (), refused, strict=True) if refusal is None)
+    return msgspec.structs.replace(selector, ids=tuple(ids))
 
 
 def _count(result: CancelResult) -> None:

@@ -41,11 +41,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     drain_seconds: Annotated[float, _seconds("what running handlers get at shutdown", zero=True)] = 30
     sweep_seconds: Annotated[float, _seconds("the pause between two sweeps")] = 60
     retention_days: Annotated[
-        float, msgspec.Meta(gt=0, description="how long finished jobs keep their input and output")
+        float, msgspec.Meta(gt=0, le=36_500, description="how long finished jobs keep their input and output")
     ] = 30
     payload_limit_bytes: Annotated[
         int, msgspec.Meta(ge=1, description="the most JSON that an input or output may be")
     ] = DEFAULT_LIMIT_BYTES
+
+    def __post_init__(self) -> None:
+        """msgspec checks what it reads; what is made in code is held to the same bounds here."""
+        for field in msgspec.structs.fields(self):
+            try:
+                msgspec.convert(getattr(self, field.name), field.type)
+            except msgspec.ValidationError as problem:
+                raise InvalidSettings(_named(field.name, str(problem))) from problem
 
     @property
     def retention(self) -> timedelta:
@@ -85,14 +93,13 @@ def _convert(values: dict[str, Any]) -> Settings:
     try:
         return msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as problem:
-        raise InvalidSettings(_named(str(problem))) from problem
+        # msgspec ends with a path, as in "Expected `int`, got `str` - at `$.concurrency`": it goes first.
+        words, _, path = str(problem).partition(" - at `$.")
+        raise InvalidSettings(_named(path.rstrip("`"), words)) from problem
 
 
-def _named(problem: str) -> str:
-    """msgspec ends with a path, as in "Expected `int`, got `str` - at `$.concurrency`": it goes first."""
-    words, _, path = problem.partition(" - at `$.")
-    name = path.rstrip("`")
-    return f"setting {name} (RESCIND_{name.upper()}): {words}" if name else f"settings: {problem}"
+def _named(name: str, problem: str) -> str:
+    return f"setting {name} (RESCIND_{name.upper()}): {problem}" if name else f"settings: {problem}"
 
 
 def default_url() -> str:

@@ -1,6 +1,7 @@
 """A job to be: `spec()` checks everything that can be checked without the store, so engines need not."""
 
 import hashlib
+import math
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -9,7 +10,7 @@ from typing import Annotated, Any, TypedDict
 import msgspec
 
 from rescind import payload
-from rescind.errors import InvalidInput
+from rescind.errors import InvalidInput, JobNotFoundError
 from rescind.job import OnDependency
 
 NEED_LIMIT_BYTES = 53  # it becomes the tail of a 63-byte NOTIFY channel
@@ -87,9 +88,9 @@ def spec(
         need=check_need(need),
         body=payload.encode(input, "input", payload_limit_bytes),
         by=check_text(by, "by"),
-        owner=_optional(owner, "owner"),
-        priority=_check_integer(priority, "priority", -(2**31), 2**31 - 1),
-        singleton_key=_optional(singleton_key, "singleton_key"),
+        owner=check_optional_text(owner, "owner"),
+        priority=check_integer(priority, "priority", -(2**31), 2**31 - 1),
+        singleton_key=check_optional_text(singleton_key, "singleton_key"),
         wait_for=check_wait_for(wait_for),
         on_dependency_cancelled=_check_choice(on_dependency_cancelled, "on_dependency_cancelled"),
         on_dependency_failed=_check_choice(on_dependency_failed, "on_dependency_failed"),
@@ -97,18 +98,32 @@ def spec(
         delay_seconds=check_delay(delay_seconds, moment),
         max_attempts=None
         if max_attempts is None
-        else _check_integer(max_attempts, "max_attempts", 1, 2**31 - 1),
-        idempotency_key=_optional(idempotency_key, "idempotency_key"),
-        estimate=None if estimate is None else _check_integer(estimate, "estimate", 1, 2**53),
+        else check_integer(max_attempts, "max_attempts", 1, 2**31 - 1),
+        idempotency_key=check_optional_text(idempotency_key, "idempotency_key"),
+        estimate=None if estimate is None else check_integer(estimate, "estimate", 1, 2**53),
     )
 
 
 def check_id(value: str) -> str:
-    if not isinstance(value, str) or not _ID.fullmatch(value):
+    """An id for a job to be."""
+    if not _ID.fullmatch(_id_text(value)):
         raise InvalidInput(
             f"job id {_shorten(value)} is not usable: 1 to 128 letters, digits or . _ : @ -, "
             "starting with a letter or digit"
         )
+    return value
+
+
+def check_lookup_id(value: str) -> str:
+    """An id to look for: a text that cannot be one names no job, and the store need not be asked."""
+    if not _ID.fullmatch(_id_text(value)):
+        raise JobNotFoundError(value)
+    return value
+
+
+def _id_text(value: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidInput(f"job id {_shorten(value)} is not a str: pass str(id)")
     return value
 
 
@@ -137,11 +152,14 @@ def check_reason(value: str | None) -> str | None:
 
 
 def check_wait_for(ids: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(ids, str):
-        raise InvalidInput(f"wait_for must be a list of job ids, not the text {_shorten(ids)}")
-    if not isinstance(ids, Iterable):
-        raise InvalidInput(f"wait_for must be a list of job ids, not {_shorten(ids)}")
-    return tuple(dict.fromkeys(check_id(each) for each in ids))
+    return tuple(dict.fromkeys(check_id(each) for each in check_ids(ids, "wait_for")))
+
+
+def check_ids(ids: Iterable[str], what: str) -> Iterable[str]:
+    """Several of them, each still to be checked: the letters of one id are not meant."""
+    if isinstance(ids, str) or not isinstance(ids, Iterable):
+        raise InvalidInput(f"{what} must be a list of job ids, not {_shorten(ids)}")
+    return ids
 
 
 def check_moment(value: datetime | None, what: str) -> datetime | None:
@@ -168,7 +186,14 @@ def check_seconds(value: float, what: str) -> float:
     return value
 
 
-def _check_integer(value: int, what: str, least: int, most: int) -> int:
+def check_timeout(seconds: float) -> float:
+    """Any number will do, even one below 0: the caller's own time may be up already."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or math.isnan(seconds):
+        raise InvalidInput(f"timeout must be a number of seconds or None, not {_shorten(seconds)}")
+    return seconds
+
+
+def check_integer(value: int, what: str, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InvalidInput(f"{what} must be a whole number from {least} to {most}, not {_shorten(value)}")
     return value
@@ -180,7 +205,7 @@ def _check_choice(value: OnDependency, what: str) -> OnDependency:
     return value
 
 
-def _optional(value: str | None, what: str) -> str | None:
+def check_optional_text(value: str | None, what: str) -> str | None:
     return None if value is None else check_text(value, what)
 
 

@@ -78,6 +78,18 @@ def _blocking(
     return call
 
 
+def _plain(
+    method: Callable[Concatenate[asynchronous.Queue, P], T],
+) -> Callable[Concatenate["Queue", P], T]:
+    """A method of the async queue that waits for nothing."""
+
+    def call(self: "Queue", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return method(self.asynchronous, *args, **kwargs)
+
+    update_wrapper(call, method)
+    return call
+
+
 def _iterating(
     method: Callable[Concatenate[asynchronous.Queue, P], AsyncIterator[T]],
 ) -> Callable[Concatenate["Queue", P], Iterator[T]]:
@@ -118,9 +130,7 @@ class Queue:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def spec(self, *args: Any, **kwargs: Any) -> Any:
-        return self.asynchronous.spec(*args, **kwargs)
-
+    spec = _plain(asynchronous.Queue.spec)
     submit = _blocking(asynchronous.Queue.submit)
     submit_many = _blocking(asynchronous.Queue.submit_many)
     get = _blocking(asynchronous.Queue.get)
@@ -143,16 +153,22 @@ class Queue:
     credit = _blocking(asynchronous.Queue.credit)
 
 
-def connect(url: str | None = None, **options: Any) -> Queue:
-    """As `rescind.connect`, without the `await`."""
-    opening = asynchronous.connect(url, **options)
-    runner: _Runner = _Portal() if opening.engine.needs_event_loop else _Direct()
+def _connecting(opens: Callable[P, asynchronous.connect]) -> Callable[P, Queue]:
+    def connect(*args: P.args, **kwargs: P.kwargs) -> Queue:
+        """As `rescind.connect`, without the `await`."""
+        opening = opens(*args, **kwargs)
+        runner: _Runner = _Portal() if opening.engine.needs_event_loop else _Direct()
 
-    async def ask() -> asynchronous.Queue:
-        return await opening
+        async def ask() -> asynchronous.Queue:
+            return await opening
 
-    try:
-        return Queue(runner.call(ask()), runner)
-    except BaseException:
-        runner.close()
-        raise
+        try:
+            return Queue(runner.call(ask()), runner)
+        except BaseException:
+            runner.close()
+            raise
+
+    return update_wrapper(connect, opens, assigned=(), updated=())
+
+
+connect = _connecting(asynchronous.connect)

@@ -8,6 +8,7 @@ from importlib import metadata
 from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from rescind.cli.cancel import cancel
 from rescind.cli.demo import demo
@@ -16,10 +17,30 @@ from rescind.cli.look import history, list_jobs, stats, status
 from rescind.cli.options import DEFAULT_PLACE, Shared
 from rescind.cli.submit import submit
 from rescind.cli.work import sweep, worker
-from rescind.errors import RescindError
+from rescind.errors import InvalidInput, RescindError
+
+
+class _Command(TyperCommand):
+    def get_params(self, ctx: Any) -> Any:
+        return _with_bare_flags(super().get_params(ctx))
+
+
+class _Group(TyperGroup):
+    def get_params(self, ctx: Any) -> Any:
+        return _with_bare_flags(super().get_params(ctx))
+
+
+def _with_bare_flags(parameters: list[Any]) -> list[Any]:
+    """A flag takes no value, so its help should not look as if it did (typer says `<bool>`)."""
+    for each in parameters:
+        if getattr(each, "is_flag", False):
+            each.metavar = ""
+    return parameters
+
 
 app = typer.Typer(
     name="rescind",
+    cls=_Group,
     help="Durable jobs you can take back. New here? Try: rescind demo",
     epilog="Exit codes: 0 done, 1 refused, 2 wrong usage or settings, 3 store unavailable, 130 interrupted.",
     pretty_exceptions_enable=False,
@@ -33,7 +54,7 @@ _PANELS: Final[dict[str, dict[str, Callable[..., Any]]]] = {
 }
 for _panel, _commands in _PANELS.items():
     for _name, _function in _commands.items():
-        app.command(_name, rich_help_panel=_panel)(_function)
+        app.command(_name, cls=_Command, rich_help_panel=_panel)(_function)
 
 
 @app.callback(invoke_without_command=True)
@@ -67,6 +88,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
 def _run(arguments: list[str]) -> int:
     as_json = "--json" in arguments  # known even when the arguments cannot be parsed
     try:
+        _check_text(arguments)
         return int(typer.main.get_command(app)(arguments, prog_name="rescind", standalone_mode=False) or 0)
     except RescindError as problem:
         return report(problem, as_json=as_json)
@@ -76,6 +98,14 @@ def _run(arguments: list[str]) -> int:
         if hasattr(problem, "format_message"):  # what typer's own errors have in common
             return report_usage(problem, as_json=as_json)
         return _confess(problem, as_json)
+
+
+def _check_text(arguments: list[str]) -> None:
+    """Python lets stray bytes through as surrogates, which can be neither stored nor shown as JSON."""
+    for each in arguments:
+        shown = each.encode("utf-8", "backslashreplace").decode()
+        if shown != each:
+            raise InvalidInput(f"argument {shown} is not UTF-8 text")
 
 
 def _confess(problem: Exception, as_json: bool) -> int:

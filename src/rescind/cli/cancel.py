@@ -1,5 +1,5 @@
-"""`rescind cancel`: these jobs, or all of a kind. Bulk cancels ask first, show how far they are, and can be
-interrupted between two steps: what is done is done, the rest stays untouched."""
+"""`rescind cancel`: these jobs, or all of a kind. Bulk cancels ask first on a terminal, show how far they
+are, and can be interrupted between two steps: what is done is done, the rest stays untouched."""
 
 import signal
 import sys
@@ -44,7 +44,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 def cancel(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="The jobs to take back.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="The jobs to take back.")] = None,
     need: Annotated[
         str | None,
         typer.Option("--type", "--task-type", "--need", metavar="NEED", help="All waiting jobs of a need."),
@@ -66,7 +66,12 @@ def cancel(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would happen and touch nothing.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a bulk cancel.")] = False,
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes", "-y", help="Do not ask before a bulk cancel; without a terminal nobody is asked."
+        ),
+    ] = False,
     url: Url = None,
     as_json: Json = False,
 ) -> int:
@@ -161,10 +166,11 @@ def _preview(queue: sync.Queue, order: Order) -> int:
 
 
 def _cancel_bulk(queue: sync.Queue, order: Order) -> int:
-    total = None if order.yes and not err().is_terminal else _count(queue, order)
+    asks = sys.stdin.isatty() and not order.yes  # a script means what it says
+    total = _count(queue, order) if asks or err().is_terminal else None
     if total == 0:
         return _finish(Tally(), order, interrupted=False)
-    if not order.yes and not _confirmed(total or 0):
+    if asks and not typer.confirm(f"Cancel {plural(total or 0, 'job')}?", err=True):
         complain("nothing was cancelled", as_json=order.as_json, kind="declined")
         return ExitCode.REFUSED
     tally = Tally()
@@ -182,12 +188,6 @@ def _cancel_bulk(queue: sync.Queue, order: Order) -> int:
 
 def _count(queue: sync.Queue, order: Order) -> int:
     return sum(len(group) for group in order.steps(queue, dry_run=True))
-
-
-def _confirmed(total: int) -> bool:
-    if not sys.stdin.isatty():
-        raise InvalidInput(f"this would cancel {plural(total, 'job')}: add --yes, or --dry-run to see which")
-    return typer.confirm(f"Cancel {plural(total, 'job')}?", err=True)
 
 
 def _finish(tally: Tally, order: Order, *, interrupted: bool) -> int:

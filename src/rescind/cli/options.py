@@ -40,4 +40,4 @@ Json = Annotated[
 By = Annotated[
     str | None, typer.Option("--by", metavar="WHO", help="In whose name; otherwise user:YOUR-LOGIN.")
 ]
-Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Job ids.")]
+Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Job ids.")]
