@@ -20,7 +20,7 @@ def conditions(directory: Path) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": f"{platform.python_implementation()} {sys.version.split()[0]}",
         "sqlite": sqlite3.sqlite_version,
-        "directory": str(directory),
+        "directory": _shown(directory),
         **_mount(directory),
         "fsync_us": _fsync_us(directory, growing=False),
         "fsync_growing_us": _fsync_us(directory, growing=True),
@@ -45,6 +45,12 @@ def _memory_gib() -> float | None:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
     except (ValueError, OSError):
         return None
+
+
+def _shown(directory: Path) -> str:
+    """Where somebody keeps the source tree is no condition of the run."""
+    here = Path.cwd()
+    return str(directory.relative_to(here)) if directory.is_relative_to(here) else str(directory)
 
 
 def _mount(directory: Path) -> dict[str, str]:

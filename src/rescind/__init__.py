@@ -1,5 +1,6 @@
 """rescind: durable jobs you can take back."""
 
+from rescind.connection import connect
 from rescind.errors import (
     CancelledByRequest,
     CannotCancelError,
@@ -15,7 +16,7 @@ from rescind.errors import (
     Unavailable,
 )
 from rescind.job import CancelAnswer, CancelResult, Event, Job, Receipt
-from rescind.queue import Queue, connect
+from rescind.queue import Queue
 from rescind.settings import Settings
 from rescind.state import State, TaskStatus
 from rescind.worker import Context, Reschedule, Retry, Worker

@@ -1,21 +1,20 @@
 """The queue as producers and operators hold it: submit, look, wait, cancel."""
 
 import getpass
-from collections.abc import AsyncIterator, Generator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final, TypedDict, Unpack
-from urllib.parse import urlencode
 
 import msgspec
 
 from rescind import payload, telemetry
-from rescind.clock import SYSTEM_CLOCK, Clock, new_id
-from rescind.engine import Amendment, Engine, Filter, Page, Selector, Swept, WorkerInfo, open_engine
+from rescind.clock import new_id
+from rescind.engine import Amendment, Engine, Filter, Page, Selector, Swept, WorkerInfo
 from rescind.errors import InvalidInput, JobNotFoundError, RescindError
 from rescind.job import CancelAnswer, CancelOutcome, CancelRequest, CancelResult, Event, Job
 from rescind.lease import Target
 from rescind.policy import Account
-from rescind.settings import Settings, default_url, load
+from rescind.settings import Settings
 from rescind.spec import (
     JobSpec,
     SubmitOptions,
@@ -308,57 +307,6 @@ class Queue:
             by=check_text(by or self.by, "by"),
             key=check_optional_text(key, "key"),
         )
-
-
-class connect:  # noqa: N801 - reads as the function it stands for
-    """Open a queue: `queue = await connect(...)`, or `async with connect(...) as queue`.
-
-    Give a URL, or `bucket=` for an S3-compatible store; by default `RESCIND_URL`, `rescind.toml`, or one
-    SQLite file in the user's data directory. `create=False` refuses to start a queue that is not there.
-    """
-
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        bucket: str | None = None,
-        endpoint: str | None = None,
-        region: str | None = None,
-        by: str | None = None,
-        create: bool = True,
-        settings: Settings | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        if url and bucket:
-            raise InvalidInput("give a URL or a bucket, not both")
-        self._by = by
-        self._create = create
-        self._settings = settings or load()
-        named = url or (bucket and _bucket_url(bucket, endpoint, region)) or self._settings.url
-        self.engine = open_engine(named or default_url(), clock=clock)
-
-    def __await__(self) -> Generator[Any, None, Queue]:
-        return self._open().__await__()
-
-    async def __aenter__(self) -> Queue:
-        self._queue = await self._open()
-        return self._queue
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._queue.close()
-
-    async def _open(self) -> Queue:
-        try:
-            await self.engine.install(create=self._create)
-        except BaseException:
-            await self.engine.close()
-            raise
-        return Queue(self.engine, self._settings, by=self._by)
-
-
-def _bucket_url(bucket: str, endpoint: str | None, region: str | None) -> str:
-    options = {name: value for name, value in (("endpoint", endpoint), ("region", region)) if value}
-    return f"s3://{bucket}" + (f"?{urlencode(options)}" if options else "")
 
 
 def _login() -> str:

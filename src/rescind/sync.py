@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import update_wrapper
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+from rescind import connection
 from rescind import queue as asynchronous
 from rescind.clock import running_loop
 
@@ -153,7 +154,7 @@ class Queue:
     credit = _blocking(asynchronous.Queue.credit)
 
 
-def _connecting(opens: Callable[P, asynchronous.connect]) -> Callable[P, Queue]:
+def _connecting(opens: Callable[P, connection.connect]) -> Callable[P, Queue]:
     def connect(*args: P.args, **kwargs: P.kwargs) -> Queue:
         """As `rescind.connect`, without the `await`."""
         opening = opens(*args, **kwargs)
@@ -171,4 +172,4 @@ def _connecting(opens: Callable[P, asynchronous.connect]) -> Callable[P, Queue]:
     return update_wrapper(connect, opens, assigned=(), updated=())
 
 
-connect = _connecting(asynchronous.connect)
+connect = _connecting(connection.connect)

@@ -11,9 +11,10 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from rescind.cli.demo_jobs import CUES, PARTS, Part, make_worker, settings
+from rescind.connection import connect
 from rescind.errors import CannotCancelError
 from rescind.job import Job
-from rescind.queue import Queue, connect
+from rescind.queue import Queue
 from rescind.state import FINAL_STATES, State
 
 LOOK_SECONDS: Final = 0.1

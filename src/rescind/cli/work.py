@@ -13,8 +13,8 @@ from rescind.cli import log
 from rescind.cli.locate import locate
 from rescind.cli.options import Json, Url
 from rescind.cli.render import emit, plural, say
+from rescind.connection import connect
 from rescind.engine import Swept
-from rescind.queue import connect
 from rescind.worker import Worker
 
 _log = logging.getLogger("rescind.cli")

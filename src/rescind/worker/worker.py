@@ -7,9 +7,10 @@ from contextlib import nullcontext
 from typing import TypeVar
 
 from rescind.clock import new_secret
+from rescind.connection import connect
 from rescind.engine import WorkerInfo
 from rescind.errors import InvalidInput
-from rescind.queue import Queue, connect
+from rescind.queue import Queue
 from rescind.spec import check_integer, check_text
 from rescind.worker.loop import Loop
 from rescind.worker.retry import Retry
