@@ -121,8 +121,9 @@ def _methods(owner: type) -> Iterator[str]:
 
 
 def _shorten(signature: str) -> str:
+    """Names without their modules; Python versions differ in how they show `Unpack`."""
     plain = re.sub(r"\b(rescind\.(worker\.)?\w+|collections\.abc|typing|datetime)\.|'|~", "", signature)
-    return re.sub(r"\*\*options: \*<class (\w+)>", r"**options: \1", plain)
+    return re.sub(r"\*<class (\w+)>|Unpack\[(\w+)\]", r"\1\2", plain)
 
 
 def _options(options: type, takes: Callable[..., Any]) -> Iterator[str]:
