@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # bench/ lies beside the package and is not installed with it
+from bench import stats
+from bench.environments import CONTENDERS
+from bench.harness import Column, aims, is_clear, ratio_result
+from bench.measurements import SIZES, Ratio, Variant, measurements
+from bench.report import report
+from bench.table import tables
 
-from bench import stats  # noqa: E402
-from bench.environments import CONTENDERS  # noqa: E402
-from bench.harness import Column, aims, is_clear, ratio_result  # noqa: E402
-from bench.measurements import SIZES, Ratio, Variant, measurements  # noqa: E402
-from bench.report import report  # noqa: E402
-from bench.table import tables  # noqa: E402
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_a_summary_is_the_middle_and_the_ends() -> None:

@@ -18,7 +18,6 @@ from rescind import (
     Context,
     Queue,
     Reschedule,
-    Retry,
     RetryableError,
     State,
     TaskStatus,
@@ -29,14 +28,7 @@ from rescind import (
 from rescind.errors import InvalidInput, StoreBusy, StoreClosed, Unavailable
 from rescind.lease import Rung
 from rescind.worker.ladder import Stop
-
-AT_ONCE = Retry(first_seconds=0, jitter=0)
-
-
-async def started(queue: Queue, job_id: str) -> None:
-    while (await queue.get(job_id)).state is not State.ACTIVE:
-        await asyncio.sleep(0.002)
-
+from tests.at_work import AT_ONCE, started
 
 # Handlers that misbehave
 
@@ -178,7 +170,7 @@ async def test_the_receipt_names_the_rung_even_when_the_handler_fails_on_its_way
 
     working = asyncio.create_task(worker.run(handle_signals=False))
     job = await queue.submit("job")
-    await started(queue, job.id)
+    await started(queue, job)
     await queue.cancel(job.id)
     ended = await queue.wait(job.id, timeout=30)
     assert (ended.status, ended.rung) == (TaskStatus.Cancelled, Rung.RAISED)
@@ -222,7 +214,7 @@ async def test_a_cancelled_run_stops_its_handlers_and_gives_their_jobs_back(queu
 
     working = asyncio.create_task(worker.run(handle_signals=False))
     job = await queue.submit("job")
-    await started(queue, job.id)
+    await started(queue, job)
     working.cancel()
     with pytest.raises(asyncio.CancelledError):
         await working
