@@ -8,39 +8,19 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from rescind.engines.sqlite.engine import SQLiteEngine
 from rescind.errors import StoreBusy, StoreFull
-from rescind.spec import JobSpec, spec
 from rescind.testing.invariants import check_all
 from rescind.testing.record import jobs_of, run_of
+from tests.sqlite_files import filled, job, opened
 
 NOBODY: Final = 65534
-
-
-def job(id: str, input: Any = None, **options: Any) -> JobSpec:
-    return spec("work", input, id=id, by="tester", **options)
-
-
-@asynccontextmanager
-async def opened(path: Path | str, **options: Any) -> AsyncIterator[SQLiteEngine]:
-    engine = SQLiteEngine(str(path), **options)
-    try:
-        await engine.install()
-        yield engine
-    finally:
-        await engine.close()
-
-
-async def filled(path: Path, number: int = 500) -> None:
-    async with opened(path) as engine:
-        await engine.submit([job(f"job-{n}", "x" * 200) for n in range(number)])
 
 
 def try_to_submit(path: Path, first: str = "") -> str:

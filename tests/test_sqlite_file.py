@@ -2,11 +2,10 @@
 
 import random
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -14,24 +13,10 @@ from rescind.engine import Claim, Filter, open_engine
 from rescind.engines.sqlite import connection as connections
 from rescind.engines.sqlite.engine import SQLiteEngine
 from rescind.errors import StoreClosed, StoreCorrupt, StoreReadOnly, StoreTooNew, Unavailable
-from rescind.spec import JobSpec, spec
 from rescind.testing.record import jobs_of
+from tests.sqlite_files import filled, job, opened
 
 DAY: Final = timedelta(days=1)
-
-
-def job(id: str, input: Any = None, **options: Any) -> JobSpec:
-    return spec("work", input, id=id, by="tester", **options)
-
-
-@asynccontextmanager
-async def opened(path: Path | str, **options: Any) -> AsyncIterator[SQLiteEngine]:
-    engine = SQLiteEngine(str(path), **options)
-    try:
-        await engine.install()
-        yield engine
-    finally:
-        await engine.close()
 
 
 async def refused(path: Path | str) -> Unavailable:
@@ -40,11 +25,6 @@ async def refused(path: Path | str) -> Unavailable:
         async with opened(path):
             pass
     return caught.value
-
-
-async def filled(path: Path, number: int = 500) -> None:
-    async with opened(path) as engine:
-        await engine.submit([job(f"job-{n}", "x" * 200) for n in range(number)])
 
 
 # Opening
