@@ -3,14 +3,12 @@
 import asyncio
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
-from rescind import (
-    CancelledByRequest,
-    Context,
-    Queue,
-    TaskStatus,
-    Worker,
-)
+import pytest
+
+from rescind import CancelledByRequest, Context, Queue, Reschedule, TaskStatus, Worker
 from rescind.lease import Rung
 from tests.at_work import AT_ONCE, at_work, finish, started
 
@@ -122,6 +120,43 @@ async def test_a_failure_after_the_request_is_a_cancel_and_is_not_retried(queue:
         await queue.cancel(job.id, reason="stop")
         ended = await queue.wait(job.id, timeout=30)
     assert (ended.status, ended.attempt, ended.last_error) == (TaskStatus.Cancelled, 1, "stop")
+
+
+@pytest.mark.parametrize("way", ["wait", "is_set", "wait_blocking"])
+async def test_the_receipt_says_when_the_handler_noticed_whichever_way(queue: Queue, way: str) -> None:
+    worker = Worker(queue)
+
+    async def waits(_: object, context: Context) -> None:
+        await context.cancelled.wait()
+
+    async def looks(_: object, context: Context) -> None:
+        while not context.cancelled.is_set():
+            await asyncio.sleep(0.001)
+
+    def blocks(_: object, context: Context) -> None:
+        context.cancelled.wait_blocking()
+
+    ways: dict[str, Callable[..., Any]] = {"wait": waits, "is_set": looks, "wait_blocking": blocks}
+    worker.task("job")(ways[way])
+    async with at_work(worker):
+        job = await started(queue, await queue.submit("job"))
+        await queue.cancel(job.id)
+        receipt = (await queue.wait(job.id, timeout=30)).receipt
+    assert receipt and receipt.acknowledged_at and receipt.acknowledged_at >= receipt.requested_at
+
+
+async def test_what_was_used_is_counted_when_the_cancel_overtakes_a_reschedule(queue: Queue) -> None:
+    worker = Worker(queue)
+
+    @worker.task("job")
+    async def move_on(_: object, context: Context) -> Reschedule:
+        context.usage(7)
+        await queue.cancel(context.job.id)
+        return Reschedule(delay_seconds=60)
+
+    job = await queue.submit("job")
+    await worker.run(until_empty=True, handle_signals=False)
+    assert ((ended := await queue.get(job.id)).status, ended.usage_units) == (TaskStatus.Cancelled, 7)
 
 
 async def test_a_forced_cancel_is_the_end_whatever_the_worker_says(queue: Queue) -> None:

@@ -2,13 +2,8 @@
 
 import asyncio
 import functools
-import multiprocessing
-import os
-import signal
-import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,10 +17,8 @@ from rescind import (
     State,
     TaskStatus,
     Worker,
-    connect,
-    sync,
 )
-from rescind.errors import InvalidInput, StoreBusy, StoreClosed, Unavailable
+from rescind.errors import Unavailable
 from rescind.lease import Rung
 from rescind.worker.ladder import Stop
 from tests.at_work import AT_ONCE, started
@@ -71,6 +64,7 @@ BAD: dict[str, Callable[..., Any]] = {
     "usage": lambda _, context: context.usage(2**70),
     "progress": lambda _, context: context.progress(0.1, {"a": 1}),
     "odd key": lambda _: Reschedule(singleton_key="\udce4"),
+    "odd generator": lambda _: Reschedule(wait_for=map(int, ["a"])),  # type: ignore[arg-type]
     "no key": lambda _: Reschedule(singleton_key=("a",)),  # type: ignore[arg-type]
     "sync wrapper": _wrapped(),
     "coroutine": _returns_a_coroutine,
@@ -197,132 +191,6 @@ async def test_a_deaf_handler_keeps_its_singleton_key_until_it_ends(patient_queu
     assert (await queue.wait(second.id, timeout=30)).output == "second"
     worker.stop()
     await working
-
-
-# The worker's own end
-
-
-async def test_a_cancelled_run_stops_its_handlers_and_gives_their_jobs_back(queue: Queue) -> None:
-    worker, stopped = Worker(queue), asyncio.Event()
-
-    @worker.task("job")
-    async def endless(_: object) -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            stopped.set()
-
-    working = asyncio.create_task(worker.run(handle_signals=False))
-    job = await queue.submit("job")
-    await started(queue, job)
-    working.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await working
-    ended = await queue.get(job.id)
-    assert stopped.is_set()
-    assert (ended.state, ended.attempt, ended.failures) == (State.READY, 1, 0)
-
-
-async def test_a_claim_under_way_when_the_worker_is_stopped_is_given_back(queue: Queue) -> None:
-    worker, ran = Worker(queue), False
-
-    @worker.task("job")
-    async def never(_: object) -> None:
-        nonlocal ran
-        ran = True
-
-    job = await queue.submit("job")
-    settle = queue.engine.settle
-
-    async def stopped_meanwhile(*arguments: Any) -> Any:
-        settled = await settle(*arguments)
-        worker.stop()
-        return settled
-
-    queue.engine.settle = stopped_meanwhile  # type: ignore[assignment, method-assign]
-    await worker.run(handle_signals=False)
-    ended = await queue.get(job.id)
-    assert not ran
-    assert (ended.state, ended.attempt, ended.failures) == (State.READY, 1, 0)
-
-
-async def test_until_empty_does_not_take_unavailable_for_empty(queue: Queue) -> None:
-    worker = Worker(queue)
-
-    @worker.task("job")
-    async def quick(_: object) -> None: ...
-
-    job = await queue.submit("job")
-    settle, refusals = queue.engine.settle, [StoreBusy("locked")]
-
-    async def busy_once(*arguments: Any) -> Any:
-        if refusals:
-            raise refusals.pop()
-        return await settle(*arguments)
-
-    queue.engine.settle = busy_once  # type: ignore[assignment, method-assign]
-    await worker.run(until_empty=True, handle_signals=False)
-    assert (await queue.get(job.id)).status is TaskStatus.Completed
-
-
-async def test_a_worker_whose_queue_is_closed_ends(tmp_path: Path) -> None:
-    queue = await connect(f"sqlite://{tmp_path}/closed.db")
-    worker = Worker(queue)
-
-    @worker.task("job")
-    async def quick(_: object) -> None: ...
-
-    working = asyncio.create_task(worker.run(handle_signals=False))
-    while not await queue.workers():
-        await asyncio.sleep(0.002)
-    await queue.close()
-    await asyncio.wait_for(working, 30)
-    with pytest.raises(StoreClosed):
-        await queue.count()
-
-
-async def test_a_worker_can_be_run_again_and_stopped_only_while_it_runs(queue: Queue) -> None:
-    worker = Worker(queue)
-
-    @worker.task("job")
-    async def quick(_: object) -> None: ...
-
-    worker.stop()
-    for _ in range(2):
-        job = await queue.submit("job")
-        await worker.run(until_empty=True, handle_signals=False)
-        worker.stop()
-        assert (await queue.get(job.id)).status is TaskStatus.Completed
-    with pytest.raises(InvalidInput, match="concurrency"):
-        await worker.run(concurrency=-1)
-
-
-async def test_a_signal_stops_all_the_workers_of_a_process(queue: Queue) -> None:
-    workers = [Worker(queue, name=name) for name in ("a", "b")]
-    for worker in workers:
-        worker.task("job")(lambda value: value)
-    working = [asyncio.create_task(worker.run()) for worker in workers]
-    while len(await queue.workers()) < 2:
-        await asyncio.sleep(0.002)
-    os.kill(os.getpid(), signal.SIGTERM)
-    await asyncio.wait_for(asyncio.gather(*working), 30)
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-
-
-def _ask_in_child(queue: sync.Queue) -> None:
-    try:
-        queue.count()
-    except Unavailable as problem:
-        sys.exit(7 if "fork" in str(problem) else 1)
-
-
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_queue_opened_before_a_fork_refuses_in_the_child(tmp_path: Path) -> None:
-    with sync.connect(f"sqlite://{tmp_path}/jobs.db") as queue:
-        child = multiprocessing.get_context("fork").Process(target=_ask_in_child, args=(queue,))
-        child.start()
-        child.join(30)
-        assert child.exitcode == 7
 
 
 async def test_one_callers_bad_value_is_no_trouble_of_the_others(queue: Queue) -> None:

@@ -59,9 +59,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def retention(self) -> timedelta:
         return timedelta(days=self.retention_days)
 
-    def check_lease(self) -> None:
+    def check_lease(self, grace_seconds: float) -> None:
         """A cancelling job's lease is not extended, so the whole stop must fit into one."""
-        least = 2 * self.heartbeat_seconds + self.grace_seconds + self.kill_after_seconds
+        least = 2 * self.heartbeat_seconds + grace_seconds + self.kill_after_seconds
         if self.lease_seconds < least:
             raise InvalidSettings(
                 f"lease_seconds is {self.lease_seconds:g}, but must be at least {least:g}: "

@@ -33,26 +33,35 @@ class Answer:
 
 
 class CancelSignal:
-    """Set once, when the job should stop. `wait` for async handlers, `wait_blocking` for threads."""
+    """Set once, when the job should stop. `wait` for async handlers, `wait_blocking` for threads. Whichever
+    way the handler learns of it first, `seen_at` says when."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self.seen_at: datetime | None = None
+        self._now = now
         self._for_tasks = asyncio.Event()
         self._for_threads = threading.Event()
 
     def is_set(self) -> bool:
-        return self._for_threads.is_set()
+        return self._seen(self._for_threads.is_set())
 
     async def wait(self) -> None:
         await self._for_tasks.wait()
+        self._seen(True)
 
     def wait_blocking(self, seconds: float | None = None) -> bool:
         """True when it is time to stop, false when `seconds` passed first."""
-        return self._for_threads.wait(seconds)
+        return self._seen(self._for_threads.wait(seconds))
 
     def set(self) -> None:
         """Called in the worker's event loop only."""
         self._for_threads.set()
         self._for_tasks.set()
+
+    def _seen(self, is_set: bool) -> bool:
+        if is_set and self.seen_at is None:
+            self.seen_at = self._now()
+        return is_set
 
 
 class Tally:
@@ -108,10 +117,8 @@ class Context:
         write: Callable[[Lease], Awaitable[None]],
     ) -> None:
         self.job = job
-        self.cancelled = CancelSignal()
-        self.seen_at: datetime | None = None  # when the handler first noticed that it should stop
+        self.cancelled = CancelSignal(now)
         self._tally = tally
-        self._now = now
         self._write = write
         self._loop = asyncio.get_running_loop()
 
@@ -126,8 +133,6 @@ class Context:
 
     def is_cancellation_requested(self) -> Answer:
         """Has somebody asked for this job to stop? Costs nothing; ask often."""
-        if self.cancelled.is_set() and self.seen_at is None:
-            self.seen_at = self._now()
         return Answer(self.cancelled.is_set())
 
     def raise_if_cancelled(self) -> None:

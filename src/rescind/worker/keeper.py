@@ -8,7 +8,7 @@ from typing import Final
 from rescind import telemetry
 from rescind.clock import every
 from rescind.engine import Beat, Engine, WorkerInfo
-from rescind.errors import StoreClosed
+from rescind.errors import CancelledByRequest, StoreClosed
 from rescind.lease import Lease
 from rescind.settings import Settings
 from rescind.state import State
@@ -61,6 +61,13 @@ class Keeper:
     async def keep(self) -> None:
         await every(self._settings.heartbeat_seconds, self._heartbeat, wake=self._beat_now, stop=self._over)
 
+    async def guard(self) -> None:
+        """Watch the leases by our own clock: a heartbeat may hang instead of failing."""
+        pause = min(1.0, self._settings.heartbeat_seconds / 4)
+        while not self._over.is_set():
+            await self._clock.sleep(pause)
+            self._give_up(self._expiring())
+
     async def _heartbeat(self) -> None:
         try:
             await self._beat(list(self._attempts.values()), self._settings.lease_seconds)
@@ -68,7 +75,6 @@ class Keeper:
             self._give_up(self._attempts.values())
         except Exception as problem:
             _log.warning("heartbeat failed, trying again: %s", problem)
-            self._give_up(self._expiring())
             await self._clock.sleep(_RETRY_SECONDS)
             self._beat_now.set()
 
@@ -99,8 +105,9 @@ class Keeper:
     async def write(self, lease: Lease) -> None:
         """Write what one attempt has reported, now."""
         attempt = self._attempts.get(lease.lease_id)
-        if attempt is not None:
-            await self._beat([attempt], lease_seconds=None)
+        if attempt is None:
+            raise CancelledByRequest(f"job {lease.job_id} is not held by this worker any more")
+        await self._beat([attempt], lease_seconds=None)
 
     async def _beat(self, attempts: Sequence[Attempt], lease_seconds: float | None) -> None:
         sent = self._clock.monotonic()

@@ -112,10 +112,18 @@ class Attempt:
     ) -> Ending:
         if (await asyncio.wait({handler}, timeout=self._grace(grace_seconds, kill_after_seconds)))[0]:
             return self._ended(handler, interrupted=False)
-        interrupted = self.task.is_async and handler.cancel()
+        interrupted = self._interrupt(handler)
         if (await asyncio.wait({handler}, timeout=kill_after_seconds))[0]:
             return self._ended(handler, interrupted=interrupted)
         return Ending(stop=self.stop, interrupted=interrupted, abandoned=True)
+
+    def _interrupt(self, handler: "asyncio.Future[Any]") -> bool:
+        """An exception for what runs in our loop. A thread has only the flag, which a shutdown has kept from
+        it so far."""
+        if self.task.is_async:
+            return handler.cancel()
+        self.context.cancelled.set()
+        return self.stop is Stop.SHUTDOWN
 
     def _grace(self, grace_seconds: float, kill_after_seconds: float) -> float:
         """A cancelling job's lease is not extended: the whole stop has to fit into what is left of it."""

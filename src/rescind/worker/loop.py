@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rescind import telemetry
 from rescind.clock import wait_first
-from rescind.engine import Claim, Engine, Settled, WorkerInfo
+from rescind.engine import Claim, Engine, Settled, Swept, WorkerInfo
 from rescind.errors import LeaseLost, RescindError, StoreClosed, Unavailable
 from rescind.job import Job
 from rescind.lease import Release, Settlement
@@ -20,13 +20,14 @@ from rescind.sweeper import Sweeper
 from rescind.worker.context import Context, Tally
 from rescind.worker.keeper import Keeper
 from rescind.worker.ladder import Attempt, Ending, Stop
-from rescind.worker.run import decide, give_up, second_word
+from rescind.worker.run import decide, give_back, give_up, second_word
 from rescind.worker.task import Task
 from rescind.worker.threads import Threads
 
 _log = logging.getLogger("rescind.worker")
 
 _POLL_SECONDS: Final = (0.02, 1.0)  # the first and the longest pause between claims that find nothing
+_SWEEP_LIMIT: Final = 500
 _RETRY_SECONDS: Final = 0.5  # the pause after the store could not be reached
 
 
@@ -55,14 +56,16 @@ class Loop:
         )
         self._outbox: list[Settlement] = []
         self._in_flight: asyncio.Future[Settled] | None = None
+        self._being_settled: Sequence[Settlement] = ()
         self._busy = 0  # handlers that are running, abandoned ones included
         self._turn = asyncio.Event()  # there may be something to settle or to claim
         self._stopping = asyncio.Event()
+        self._hurried = False
 
     def stop(self) -> None:
         """Take no more work and let what runs end. Asked twice: do not wait for it."""
         if self._stopping.is_set():
-            self._interrupt(Stop.SHUTDOWN)
+            self._hurry()
         self._stopping.set()
         self._turn.set()
 
@@ -82,7 +85,8 @@ class Loop:
             await self._let_go()
 
     def _helpers(self) -> list[Any]:
-        helpers = [self._keeper.keep(), self._keeper.pass_on_reports(), self._listen(), self._drain()]
+        keeper = self._keeper
+        helpers = [keeper.keep(), keeper.guard(), keeper.pass_on_reports(), self._listen(), self._drain()]
         return [*helpers, self._sweeper.run()] if self._sweeper else helpers
 
     def _stop_helpers(self, helpers: "list[asyncio.Task[None]]") -> None:
@@ -94,12 +98,14 @@ class Loop:
 
     async def _let_go(self) -> None:
         """Cancelled, or broken: give back at once what would otherwise come back when its lease lapses."""
-        held = [_released(each.job, still_running=each.is_running) for each in self._attempts.values()]
-        left = [*self._outbox, *held]
-        with contextlib.suppress(Exception):
-            if self._in_flight is not None:  # a claim that was answered to nobody
-                left += [_released(job) for job in (await self._in_flight).claimed]
-            if left:
+        left = [*self._outbox, *(give_back(attempt) for attempt in self._attempts.values())]
+        if self._in_flight is not None:  # an exchange that was answered to nobody
+            try:
+                left += [_unstarted(job) for job in (await self._in_flight).claimed]
+            except Exception:
+                left += self._being_settled
+        if left:
+            with contextlib.suppress(Exception):
                 await self._engine.settle(left)
 
     # Claiming and settling, in one round trip
@@ -112,8 +118,14 @@ class Loop:
             self._turn.clear()
             turn = await self._exchange(group)
             pause = _POLL_SECONDS[0] if turn is Turn.MOVED else min(pause * 2, longest)
-            if until_empty and turn is Turn.NOTHING and not self._attempts and not self._outbox:
+            if until_empty and turn is Turn.NOTHING and await self._is_empty():
                 self.stop()
+
+    async def _is_empty(self) -> bool:
+        """Nothing was there to claim: does nothing run, and would a sweep set nothing free?"""
+        if self._busy or self._outbox:
+            return False
+        return await self._engine.sweep(limit=_SWEEP_LIMIT, retention=self._settings.retention) == Swept()
 
     def _is_over(self) -> bool:
         return self._stopping.is_set() and not self._attempts and not self._outbox
@@ -127,9 +139,8 @@ class Loop:
         except StoreClosed as problem:
             return self._end(problem)
         except Unavailable as problem:
-            _log.warning("could not settle or claim, trying again: %s", problem)
             self._outbox = settlements + self._outbox
-            await self._clock.sleep(_RETRY_SECONDS)
+            await self._wait_for_store(problem)
             return Turn.UNAVAILABLE
         except Exception:
             _log.exception("an exchange with the store failed; settling one by one")
@@ -142,6 +153,7 @@ class Loop:
 
     async def _ask(self, settlements: Sequence[Settlement], claim: Claim | None) -> Settled:
         """Shielded: if we are cancelled meanwhile, what was claimed for us is still given back."""
+        self._being_settled = settlements
         self._in_flight = asyncio.ensure_future(self._engine.settle(settlements, claim))
         try:
             settled = await asyncio.shield(self._in_flight)
@@ -151,18 +163,30 @@ class Loop:
         self._in_flight = None
         return settled
 
+    async def _wait_for_store(self, problem: Unavailable) -> None:
+        """Try again, unless the time to end is over: then the leases that are left have to lapse."""
+        if self._hurried:
+            _log.error("%d settlements are lost, their leases will lapse: %s", len(self._outbox), problem)
+            self._outbox.clear()
+            return
+        _log.warning("could not settle or claim, trying again: %s", problem)
+        await self._clock.sleep(_RETRY_SECONDS)
+
     async def _settle_apart(self, settlements: Sequence[Settlement]) -> Turn:
         """One settlement that cannot be stored must not keep the others, nor come back for ever."""
+        self._outbox = [*settlements, *self._outbox]
         for settlement in settlements:
             try:
                 (answer,) = (await self._engine.settle([settlement])).answers
-                self._take_answer(settlement, answer)
             except Unavailable:
-                self._outbox.append(settlement)
+                continue  # it stays in the outbox
             except Exception as problem:
                 _log.exception("job %s could not be settled", settlement.lease.job_id)
-                if (last := give_up(settlement, problem)) is not None:
-                    self._outbox.append(last)
+                last = give_up(settlement, problem)
+                self._outbox += [last] if last is not None else []
+            else:
+                self._take_answer(settlement, answer)
+            self._outbox.remove(settlement)
         await self._clock.sleep(_RETRY_SECONDS)
         return Turn.UNAVAILABLE
 
@@ -201,7 +225,7 @@ class Loop:
     def _start(self, group: asyncio.TaskGroup, job: Job, *, expires: float) -> None:
         telemetry.child(telemetry.CLAIMED, job.need).inc()
         if self._stopping.is_set():  # we were told to stop while the claim was under way
-            self._outbox.append(_released(job))
+            self._outbox.append(_unstarted(job))
             self._turn.set()
             return
         tally = Tally(job.lease, self._keeper.reporter())
@@ -246,12 +270,12 @@ class Loop:
         job = attempt.job
         words = "handler of %s ignores its stop: job %s is given up, its slot stays closed until it ends"
         _log.error(words, job.need, job.id)
-        attempt.handler.add_done_callback(lambda handler: self._deaf_handler_ended(job, handler))
+        attempt.handler.add_done_callback(lambda handler: self._deaf_handler_ended(attempt, handler))
 
-    def _deaf_handler_ended(self, job: Job, handler: "asyncio.Future[Any]") -> None:
+    def _deaf_handler_ended(self, attempt: Attempt, handler: "asyncio.Future[Any]") -> None:
         """Say so: what its lease still held, as a singleton key, comes free."""
         self._busy -= 1
-        self._outbox.append(_released(job))
+        self._outbox.append(give_back(attempt))
         self._turn.set()
         if not handler.cancelled():
             handler.exception()  # nobody is left to hear it; asyncio would complain
@@ -279,6 +303,11 @@ class Loop:
     async def _drain(self) -> None:
         await self._stopping.wait()
         await self._clock.sleep(self._settings.drain_seconds)
+        self._hurry()
+
+    def _hurry(self) -> None:
+        """The time to end is over: interrupt what runs, and do not wait for a store that is away."""
+        self._hurried = True
         self._interrupt(Stop.SHUTDOWN)
 
     def _interrupt(self, why: Stop) -> None:
@@ -286,8 +315,8 @@ class Loop:
             attempt.ask_to_stop(why)
 
 
-def _released(job: Job, *, still_running: bool = False) -> Release:
-    return Release(lease=job.lease, reason="worker stopped", still_running=still_running)
+def _unstarted(job: Job) -> Release:
+    return Release(lease=job.lease, reason="worker stopped before it began")
 
 
 def _count(job: Job) -> None:

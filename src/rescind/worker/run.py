@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -25,43 +25,57 @@ from rescind.worker.task import Task
 
 _STOPPED: Final = (CancelledByRequest, asyncio.CancelledError)
 _ERROR_LIMIT: Final = 2_000
+S = TypeVar("S", bound=Settlement)
 _GIVEN_UP: Final = "could not be settled"
 
 
 def decide(attempt: Attempt, ending: Ending, *, chance: float, payload_limit_bytes: int) -> Settlement:
-    """The settlement that an ending means, with what the attempt used and what it took to stop it."""
-    job, task, tally = attempt.job, attempt.task, attempt.tally
+    """The settlement that an ending means, with what the attempt used and what it took to stop it. Whatever
+    a handler returned, this does not raise: one job must not take the others down."""
+    job, seen_at = attempt.job, attempt.context.cancelled.seen_at
     try:
-        settlement = _decide(job, task, ending, chance, payload_limit_bytes)
-    except InvalidInput as problem:  # what it returned cannot be stored; trying again would not help
-        error = f"handler of {task.need!r} returned: {problem}"
+        settlement = _decide(job, attempt.task, ending, seen_at is not None, chance, payload_limit_bytes)
+    except Exception as problem:  # what it returned cannot be stored; trying again would not help
+        error = f"handler of {job.need!r} returned: {_words(problem)}"
         settlement = Fail(lease=job.lease, error=error, retry_seconds=None)
+    return _with_account(settlement, attempt, rung=_rung(ending), still_running=ending.abandoned)
+
+
+def give_back(attempt: Attempt) -> Release:
+    """For a worker that ends before its handlers: what they did so far counts."""
+    rung = Rung.ABANDONED if attempt.is_running else Rung.RAISED
+    release = Release(lease=attempt.job.lease, reason="worker stopped")
+    return _with_account(release, attempt, rung=rung, still_running=attempt.is_running)
+
+
+def _with_account(settlement: S, attempt: Attempt, *, rung: Rung, still_running: bool) -> S:
     return msgspec.structs.replace(
         settlement,
-        units=tally.units,
-        work_started=tally.work_started,
-        rung=_rung(ending),
-        acknowledged_at=attempt.context.seen_at,
-        still_running=ending.abandoned,
+        units=attempt.tally.units,
+        work_started=attempt.tally.work_started,
+        rung=rung,
+        acknowledged_at=attempt.context.cancelled.seen_at,
+        still_running=still_running,
     )
 
 
-def _decide(job: Job, task: Task, ending: Ending, chance: float, limit: int) -> Settlement:
+def _decide(job: Job, task: Task, ending: Ending, saw: bool, chance: float, limit: int) -> Settlement:
+    """`saw`: the handler knew that it should stop, so that its None means that it did."""
     lease = job.lease
     pause = task.retry.delay_seconds(job.failures, chance)
-    stopped = ending.abandoned or isinstance(ending.error, _STOPPED)  # it did not end by itself
+    stopped = ending.abandoned or isinstance(ending.error, _STOPPED)
     empty = ending.error is None and ending.value is None
+    gave_in = stopped or (empty and (saw or ending.interrupted))
+    torn = ending.error is not None and ending.interrupted  # it failed because it was interrupted
     match ending:
         case Ending(stop=Stop.CANCEL) if stopped or empty:
             return Acknowledge(lease=lease)
         case Ending(stop=Stop.CANCEL, error=None, value=Reschedule()):
             return Acknowledge(lease=lease)
-        case Ending(stop=Stop.TIMEOUT) if stopped or empty:
+        case Ending(stop=Stop.TIMEOUT) if gave_in:
             return Fail(lease=lease, error=_timed_out(task, ending), retry_seconds=pause)
-        case Ending(stop=Stop.LOST) if stopped or empty:
-            return Release(lease=lease, reason="its lease could not be kept")
-        case Ending(stop=Stop.SHUTDOWN) if stopped or (empty and ending.interrupted):
-            return Release(lease=lease, reason="worker shut down")
+        case Ending(stop=Stop.LOST | Stop.SHUTDOWN as stop) if gave_in or torn:
+            return Release(lease=lease, reason=f"stopped by the worker: {stop}")
         case Ending(error=None, value=Reschedule() as wish):
             return RescheduleLease(lease=lease, to=_target(job, wish))
         case Ending(error=None, value=value):
@@ -93,18 +107,25 @@ def second_word(settlement: Settlement, refusal: RescindError) -> Settlement | N
     """What to say when the first word was refused; nothing, when the job is no longer ours."""
     match refusal:
         case JobCancelled():  # the cancel came while the handler asked for a reschedule
-            return Acknowledge(lease=settlement.lease, rung=settlement.rung)
+            return Acknowledge(**_account(settlement))
         case InvalidInput():  # it asked to wait for jobs that do not exist, or in a circle
-            return Fail(lease=settlement.lease, error=_words(refusal), retry_seconds=None)
+            return Fail(**_account(settlement), error=_words(refusal), retry_seconds=None)
         case _:
             return None
 
 
 def give_up(settlement: Settlement, problem: Exception) -> Settlement | None:
-    """The plainest last word, for a settlement that the store choked on; after that, none."""
-    if isinstance(settlement, Fail) and settlement.error.startswith(_GIVEN_UP):
+    """The plainest last word, for a settlement that the store choked on; after it, the lease may lapse."""
+    last = isinstance(settlement, Fail) and settlement.error.startswith(_GIVEN_UP)
+    if last or isinstance(settlement, Release):
         return None
-    return Fail(lease=settlement.lease, error=f"{_GIVEN_UP}: {_words(problem)}", retry_seconds=None)
+    error = f"{_GIVEN_UP}: {_words(problem)}"
+    return Fail(**_account(settlement), error=error, retry_seconds=None)
+
+
+def _account(settlement: Settlement) -> dict[str, Any]:
+    """What every settlement of this lease has to say, whichever it is."""
+    return {name: getattr(settlement, name) for name in Settlement.__struct_fields__}
 
 
 def _rung(ending: Ending) -> Rung:

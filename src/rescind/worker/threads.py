@@ -50,9 +50,9 @@ class Threads:
     def _serve(self, inbox: Inbox) -> None:
         while (work := inbox.get()) is not None:
             work()
-            if not self._open:
-                return
             self._idle.append(inbox)
+            if not self._open:  # closed meanwhile, perhaps before we were back among the idle
+                self.close()
 
 
 def _carried(problem: BaseException) -> BaseException:

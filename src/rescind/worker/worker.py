@@ -74,9 +74,11 @@ class Worker:
         until_empty: bool = False,
         handle_signals: bool = True,
     ) -> None:
-        """Work until `stop()`, SIGTERM or SIGINT; `until_empty`: until there is nothing left to do.
+        """Work until `stop()`, SIGTERM or SIGINT; `until_empty`: until there is nothing left that could be
+        started now (what is delayed, or waits for a retry, is not waited for).
 
-        `needs` narrows the worker to some of its tasks; `concurrency` overrides its own for this run.
+        `needs` narrows the worker to some of its tasks; `concurrency` overrides its own for this run;
+        `handle_signals=False` leaves the signals to an application that handles them itself.
         """
         served = self._served(needs)
         slots = _check_slots(concurrency) or self._concurrency
@@ -114,7 +116,9 @@ class Worker:
     ) -> None:
         if self._loop is not None:
             raise InvalidInput(f"worker {self.name} is running already")
-        queue.settings.check_lease()
+        default = queue.settings.grace_seconds
+        graces = [default if task.grace_seconds is None else task.grace_seconds for task in served.values()]
+        queue.settings.check_lease(max(graces))
         info = WorkerInfo(
             id=self.name,
             needs=tuple(served),

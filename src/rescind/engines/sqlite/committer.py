@@ -84,10 +84,9 @@ class Committer(ConnectionThread[Work]):
 
     def _run_all(self, batch: list[Request[Work]]) -> None:
         """Run the first of the batch and append those who arrive meanwhile, as long as there are any."""
-        now = self._clock.now()
         for request in batch:
             before = self._connection.total_changes
-            self._run(request, now)
+            self._run(request)
             if request.error is not None and self._connection.total_changes != before:
                 raise _HalfDone
             if request is batch[-1] and len(batch) < _BATCH:
@@ -95,18 +94,17 @@ class Committer(ConnectionThread[Work]):
 
     def _run_apart(self, batch: list[Request[Work]]) -> None:
         """Each in a savepoint of its own, so that one who is refused after writing undoes only itself."""
-        now = self._clock.now()
         for request in batch:
             request.error = None
             self._connection.execute("SAVEPOINT request")
-            self._run(request, now)
+            self._run(request)
             if request.error is not None:
                 self._connection.execute("ROLLBACK TO request")
             self._connection.execute("RELEASE request")
 
-    def _run(self, request: Request[Work], now: datetime) -> None:
+    def _run(self, request: Request[Work]) -> None:
         try:
-            request.result = request.work(Transaction(self._connection, now))
+            request.result = request.work(Transaction(self._connection, self._clock.now()))
         except Exception as problem:
             if is_trouble_with_the_file(problem):
                 raise
