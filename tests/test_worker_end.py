@@ -84,6 +84,14 @@ async def test_until_empty_does_not_take_unavailable_for_empty(queue: Queue) -> 
         return await settle(*arguments)
 
     queue.engine.settle = busy_once  # type: ignore[assignment, method-assign]
+    sweep, busy = queue.engine.sweep, [StoreBusy("locked")]
+
+    async def sweep_busy_once(**options: Any) -> Any:
+        if busy:
+            raise busy.pop()
+        return await sweep(**options)
+
+    queue.engine.sweep = sweep_busy_once  # type: ignore[assignment, method-assign]
     await worker.run(until_empty=True, handle_signals=False)
     assert (await queue.get(job.id)).status is TaskStatus.Completed
 

@@ -125,7 +125,12 @@ class Loop:
         """Nothing was there to claim: does nothing run, and would a sweep set nothing free?"""
         if self._busy or self._outbox:
             return False
-        return await self._engine.sweep(limit=_SWEEP_LIMIT, retention=self._settings.retention) == Swept()
+        try:
+            swept = await self._engine.sweep(limit=_SWEEP_LIMIT, retention=self._settings.retention)
+        except Unavailable as problem:
+            _log.warning("could not sweep, trying again: %s", problem)
+            return False
+        return swept == Swept()
 
     def _is_over(self) -> bool:
         return self._stopping.is_set() and not self._attempts and not self._outbox
