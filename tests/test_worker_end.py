@@ -91,7 +91,7 @@ async def test_until_empty_does_not_take_unavailable_for_empty(queue: Queue) -> 
             raise busy.pop()
         return await sweep(**options)
 
-    queue.engine.sweep = sweep_busy_once  # type: ignore[assignment, method-assign]
+    queue.engine.sweep = sweep_busy_once  # type: ignore[method-assign]
     await worker.run(until_empty=True, handle_signals=False)
     assert (await queue.get(job.id)).status is TaskStatus.Completed
 
