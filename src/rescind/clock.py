@@ -95,13 +95,18 @@ async def wait_first(event: asyncio.Event, seconds: float | None) -> bool:
 
 
 async def every(
-    seconds: float, step: Callable[[], Awaitable[None]], *, wake: asyncio.Event, stop: asyncio.Event
+    seconds: float,
+    step: Callable[[], Awaitable[None]],
+    *,
+    stop: asyncio.Event,
+    wake: asyncio.Event | None = None,
 ) -> None:
     """Run `step` until `stop`, each time after `seconds` or when woken, measured from the last end.
     Whoever sets `stop` also wakes."""
+    wake = wake or stop
     while not stop.is_set():
         await wait_first(wake, seconds)
-        wake.clear()
         if stop.is_set():
             return
+        wake.clear()
         await step()

@@ -248,10 +248,16 @@ def _finish(
         "wait_for": (),
         **changes,
     }
+    charge = _end_reservation(job, outcome, changes, policy)
+    return _move(verb, job, now, actor, changes, reason=reason, charge=charge)
+
+
+def _end_reservation(job: Job, outcome: Outcome, changes: dict[str, Any], policy: Policy) -> Charge | None:
+    """The charge that ends it, if the job holds one; `changes` gets what that means for the job."""
     charge = settle_cost(msgspec.structs.replace(job, **changes), outcome, policy)
     if charge:
         changes |= {"billing": charge.billing, "committed": charge.committed}
-    return _move(verb, job, now, actor, changes, reason=reason, charge=charge)
+    return charge
 
 
 def _stop(
@@ -313,9 +319,7 @@ def _cancel_now(
         "stopped_at": now,
         "rung": Rung.FORCED if running else Rung.PENDING,
     }
-    charge = settle_cost(job, Outcome.CANCELLED, policy)
-    if charge:
-        changes |= {"billing": charge.billing, "committed": charge.committed}
+    charge = _end_reservation(job, Outcome.CANCELLED, changes, policy)
     move = _move(verb, job, now, request.by, changes, reason=request.reason, charge=charge)
     return msgspec.structs.replace(move, still_running=running)
 

@@ -17,7 +17,7 @@ from rescind.worker.ladder import Attempt, Stop
 _log = logging.getLogger("rescind.worker")
 
 _REPORT_SECONDS: Final = 0.2  # progress is written at most this often
-_RETRY_SECONDS: Final = 0.5  # the pause after the store could not be reached
+RETRY_SECONDS: Final = 0.5  # the pause after the store could not be reached
 
 
 class Keeper:
@@ -63,10 +63,10 @@ class Keeper:
 
     async def guard(self) -> None:
         """Watch the leases by our own clock: a heartbeat may hang instead of failing."""
-        pause = min(1.0, self._settings.heartbeat_seconds / 4)
-        while not self._over.is_set():
-            await self._clock.sleep(pause)
-            self._give_up(self._expiring())
+        await every(min(1.0, self._settings.heartbeat_seconds / 4), self._watch, stop=self._over)
+
+    async def _watch(self) -> None:
+        self._give_up(self._expiring())
 
     async def _heartbeat(self) -> None:
         try:
@@ -75,7 +75,7 @@ class Keeper:
             self._give_up(self._attempts.values())
         except Exception as problem:
             _log.warning("heartbeat failed, trying again: %s", problem)
-            await self._clock.sleep(_RETRY_SECONDS)
+            await self._clock.sleep(RETRY_SECONDS)
             self._beat_now.set()
 
     def _expiring(self) -> list[Attempt]:
@@ -97,6 +97,8 @@ class Keeper:
 
     async def _report(self) -> None:
         dirty = [attempt for attempt in self._attempts.values() if attempt.tally.dirty]
+        if not dirty:  # its attempt has ended, and its settlement carries the rest
+            return
         try:
             await self._beat(dirty, lease_seconds=None)
         except Exception as problem:  # the next heartbeat carries the same

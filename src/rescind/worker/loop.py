@@ -16,9 +16,9 @@ from rescind.job import Job
 from rescind.lease import Release, Settlement
 from rescind.settings import Settings
 from rescind.state import State
-from rescind.sweeper import Sweeper
+from rescind.sweeper import Sweeper, sweep_all
 from rescind.worker.context import Context, Tally
-from rescind.worker.keeper import Keeper
+from rescind.worker.keeper import RETRY_SECONDS, Keeper
 from rescind.worker.ladder import Attempt, Ending, Stop
 from rescind.worker.run import decide, give_back, give_up, second_word
 from rescind.worker.task import Task
@@ -27,8 +27,6 @@ from rescind.worker.threads import Threads
 _log = logging.getLogger("rescind.worker")
 
 _POLL_SECONDS: Final = (0.02, 1.0)  # the first and the longest pause between claims that find nothing
-_SWEEP_LIMIT: Final = 500
-_RETRY_SECONDS: Final = 0.5  # the pause after the store could not be reached
 
 
 class Turn(Enum):
@@ -126,11 +124,10 @@ class Loop:
         if self._busy or self._outbox:
             return False
         try:
-            swept = await self._engine.sweep(limit=_SWEEP_LIMIT, retention=self._settings.retention)
+            return await sweep_all(self._engine, self._settings.retention) == Swept()
         except Unavailable as problem:
             _log.warning("could not sweep, trying again: %s", problem)
             return False
-        return swept == Swept()
 
     def _is_over(self) -> bool:
         return self._stopping.is_set() and not self._attempts and not self._outbox
@@ -175,7 +172,7 @@ class Loop:
             self._outbox.clear()
             return
         _log.warning("could not settle or claim, trying again: %s", problem)
-        await self._clock.sleep(_RETRY_SECONDS)
+        await self._clock.sleep(RETRY_SECONDS)
 
     async def _settle_apart(self, settlements: Sequence[Settlement]) -> Turn:
         """One settlement that cannot be stored must not keep the others, nor come back for ever."""
@@ -192,7 +189,7 @@ class Loop:
             else:
                 self._take_answer(settlement, answer)
             self._outbox.remove(settlement)
-        await self._clock.sleep(_RETRY_SECONDS)
+        await self._clock.sleep(RETRY_SECONDS)
         return Turn.UNAVAILABLE
 
     def _end(self, problem: StoreClosed) -> Turn:
@@ -295,7 +292,7 @@ class Loop:
                         self._take_hint(hint.kind, hint.job_ids)
             except Exception as problem:
                 _log.warning("hints stopped, polling meanwhile: %s", problem)
-            await self._clock.sleep(_RETRY_SECONDS)
+            await self._clock.sleep(RETRY_SECONDS)
 
     def _take_hint(self, kind: str, job_ids: Sequence[str]) -> None:
         if kind == "work":

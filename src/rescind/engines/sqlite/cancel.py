@@ -15,20 +15,33 @@ from rescind.state import PENDING_STATES, State
 
 
 def cancel(
-    tx: Transaction, selector: Selector, request: CancelRequest, limit: int, after: str, dry_run: bool
+    tx: Transaction, selector: Selector, request: CancelRequest, limit: int, after: str
 ) -> list[CancelResult]:
+    decided = _decide_all(tx, selector, request, limit, after)
+    tx.apply_all([move for move in decided.values() if isinstance(move, Move)])
+    return _results(selector, decided)
+
+
+def plan(
+    tx: Transaction, selector: Selector, request: CancelRequest, limit: int, after: str
+) -> list[CancelResult]:
+    """What `cancel` would answer, with nothing written."""
+    return _results(selector, _decide_all(tx, selector, request, limit, after))
+
+
+def _decide_all(
+    tx: Transaction, selector: Selector, request: CancelRequest, limit: int, after: str
+) -> dict[str, Move | CancelResult]:
     if selector.ids is not None:
         jobs = tx.find_all(selector.ids)
-        wanted = [(job_id, jobs.get(job_id)) for job_id in dict.fromkeys(selector.ids)]
-    else:
-        wanted = [(job.id, job) for job in _matching(tx, selector, request, limit, after)]
-    decided = {job_id: _decide(tx, job_id, job, request) for job_id, job in wanted}
-    if not dry_run:
-        tx.apply_all([move for move in decided.values() if isinstance(move, Move)])
+        return {job_id: _decide(tx, job_id, jobs.get(job_id), request) for job_id in selector.ids}
+    found = _matching(tx, selector, request, limit, after)
+    return {job.id: _decide(tx, job.id, job, request) for job in found}
+
+
+def _results(selector: Selector, decided: dict[str, Move | CancelResult]) -> list[CancelResult]:
     results = {job_id: _result(job_id, each) for job_id, each in decided.items()}
-    if selector.ids is None or len(results) == len(selector.ids):
-        return list(results.values())
-    return _in_order(selector.ids, results)
+    return list(results.values()) if selector.ids is None else _in_order(selector.ids, results)
 
 
 def _in_order(ids: Sequence[str], results: dict[str, CancelResult]) -> list[CancelResult]:

@@ -28,7 +28,7 @@ from rescind.engines.sqlite import connection as connections
 from rescind.engines.sqlite import dependency, feed, ledger, read, submit, sweep, work
 from rescind.engines.sqlite.committer import Committer, Reader
 from rescind.engines.sqlite.request import in_thread
-from rescind.engines.sqlite.rows import moment, to_json
+from rescind.engines.sqlite.rows import to_json
 from rescind.engines.sqlite.transaction import POLICIES, Transaction
 from rescind.errors import DocumentConflict, InvalidInput, JobNotFoundError, StoreClosed
 from rescind.job import CancelRequest, CancelResult, Event, Job
@@ -117,8 +117,7 @@ class SQLiteEngine:
 
     async def claim(self, claim: Claim) -> Sequence[Job]:
         """A look first: a worker that finds nothing costs no write."""
-        question = {"now": moment(self.clock.now()), "needs": to_json(claim.needs)}
-        if not await self._read(lambda db, _: db.execute(work.CLAIMABLE, question).fetchone()[0]):
+        if not await self._read(lambda db, now: work.is_claimable(db, claim.needs, now)):
             return []
         return await self._write(lambda tx: work.claim(tx, claim), news=False)
 
@@ -141,7 +140,11 @@ class SQLiteEngine:
         after: str = "",
         dry_run: bool = False,
     ) -> Sequence[CancelResult]:
-        return await self._write(lambda tx: cancelling.cancel(tx, selector, request, limit, after, dry_run))
+        if dry_run:  # touches nothing, so it needs no write lock either
+            return await self._read(
+                lambda db, now: cancelling.plan(Transaction(db, now), selector, request, limit, after)
+            )
+        return await self._write(lambda tx: cancelling.cancel(tx, selector, request, limit, after))
 
     async def amend(self, job_id: str, amendment: Amendment) -> Job:
         return await self._write(lambda tx: _amend(tx, job_id, amendment))

@@ -9,7 +9,8 @@ import msgspec
 
 from rescind.engine import Hint
 from rescind.engines.sqlite.connection import translated
-from rescind.engines.sqlite.rows import moment, to_json
+from rescind.engines.sqlite.rows import moment
+from rescind.engines.sqlite.work import is_claimable
 from rescind.lifecycle import Verb
 
 BUSY_POLL_SECONDS: Final = 0.01
@@ -26,10 +27,6 @@ _NEXT_DUE: Final = """
         UNION ALL SELECT min(lease_expires_at) FROM jobs WHERE stage = 'leased'
         UNION ALL SELECT min(until) FROM singleton_holds
     )"""
-
-_READY: Final = """
-    SELECT EXISTS (SELECT 1 FROM json_each(?) n CROSS JOIN jobs j INDEXED BY jobs_ready
-                   WHERE j.stage = 'ready' AND j.need = n.value)"""
 
 _CANCELLED: Final = "SELECT EXISTS (SELECT 1 FROM jobs WHERE stage = 'cancelled')"
 
@@ -58,11 +55,9 @@ def look(connection: sqlite3.Connection, needs: Sequence[str], cursor: int, now:
         hints.append(Hint("cancel", cancelled))
     if connection.execute(_CANCELLED).fetchone()[0]:
         hints.append(Hint("sweep"))
-    next_due = connection.execute(_NEXT_DUE).fetchone()[0]
-    is_due = next_due is not None and next_due <= moment(now)
-    if is_due or connection.execute(_READY, (to_json(tuple(needs)),)).fetchone()[0]:
+    if is_claimable(connection, needs, now):
         hints.append(Hint("work"))
-    return Look(hints, end, next_due)
+    return Look(hints, end, connection.execute(_NEXT_DUE).fetchone()[0])
 
 
 class Watch:

@@ -1,6 +1,8 @@
 """A worker's side: claim, extend, settle."""
 
+import sqlite3
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from heapq import merge
 from itertools import islice
 from typing import Final
@@ -88,13 +90,18 @@ def wake(tx: Transaction, limit: int) -> int:
     return len(lapsed)
 
 
-CLAIMABLE: Final = """
+_CLAIMABLE: Final = """
     SELECT EXISTS (SELECT 1 FROM jobs WHERE stage = 'future' AND available_at <= :now)
         OR EXISTS (SELECT 1 FROM jobs WHERE stage = 'leased' AND lease_expires_at <= :now)
         OR EXISTS (SELECT 1 FROM singleton_holds WHERE until <= :now)
         OR EXISTS (SELECT 1 FROM json_each(:needs) n CROSS JOIN jobs j INDEXED BY jobs_ready
                    WHERE j.stage = 'ready' AND j.need = n.value)"""
-"""May a claim find something? Cheap and without a write, for workers that ask again and again."""
+
+
+def is_claimable(connection: sqlite3.Connection, needs: Sequence[str], now: datetime) -> bool:
+    """May a claim find something? Cheap and without a write, for workers that ask again and again."""
+    question = {"now": moment(now), "needs": to_json(needs)}
+    return bool(connection.execute(_CLAIMABLE, question).fetchone()[0])
 
 
 def settle(tx: Transaction, settlements: Sequence[Settlement], request: Claim | None) -> Settled:
