@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from rescind import Job, Queue, Retry, State, Worker
+from rescind import Job, Queue, Retry, Worker
 
 AT_ONCE: Final = Retry(first_seconds=0, jitter=0)
 
@@ -31,7 +31,15 @@ async def finish(queue: Queue, worker: Worker, need: str = "job", input: Any = N
 def nothing(_: object) -> None: ...
 
 
-async def started(queue: Queue, job: Job) -> Job:
-    while (now := await queue.get(job.id)).state is not State.ACTIVE:
+async def started(worker: Worker, job: Job) -> Job:
+    """Wait until the worker runs the job's handler: a claim that is still on its way may be given back."""
+    assert worker.queue is not None
+    while not _runs(worker, job):
         await asyncio.sleep(0.002)
-    return now
+    await asyncio.sleep(0)  # it has made its first step
+    return await worker.queue.get(job.id)
+
+
+def _runs(worker: Worker, job: Job) -> bool:
+    attempts = worker._loop._attempts.values() if worker._loop else ()
+    return any(attempt.job.id == job.id and attempt.is_running for attempt in attempts)

@@ -60,7 +60,7 @@ async def test_a_worker_that_lost_its_lease_stops_the_handler_and_cannot_settle(
         return "second"
 
     running = asyncio.create_task(first.run(handle_signals=False))
-    job = await started(queue, await queue.submit("job"))
+    job = await started(first, await queue.submit("job"))
     clock.shift(queue.settings.lease_seconds + 1)
     await second.run(queue, until_empty=True, handle_signals=False)
     await asyncio.wait_for(taken_back.wait(), 30)
@@ -97,7 +97,7 @@ async def test_stopping_lets_running_handlers_end(queue: Queue) -> None:
         return "in peace"
 
     running = asyncio.create_task(worker.run(handle_signals=False))
-    job = await started(queue, await queue.submit("job"))
+    job = await started(worker, await queue.submit("job"))
     worker.stop()
     later = await queue.submit("job")
     go_on.set()
@@ -114,7 +114,7 @@ async def test_stopping_twice_releases_what_runs_without_counting_a_failure(queu
         await asyncio.Event().wait()
 
     running = asyncio.create_task(worker.run(handle_signals=False))
-    job = await started(queue, await queue.submit("job"))
+    job = await started(worker, await queue.submit("job"))
     worker.stop()
     worker.stop()
     await running

@@ -22,7 +22,7 @@ async def test_a_running_job_stops_when_its_handler_looks(queue: Queue) -> None:
             await asyncio.sleep(0.001)
 
     async with at_work(worker):
-        job = await started(queue, await queue.submit("job"))
+        job = await started(worker, await queue.submit("job"))
         answer = await queue.cancel(job.id, reason="enough", by="user:alice")
         assert (answer.changed, answer.status, answer.cancel_requested) == (True, TaskStatus.Running, True)
         ended = await queue.wait(job.id, timeout=30)
@@ -48,7 +48,7 @@ async def test_a_thread_stops_at_its_checkpoint(queue: Queue) -> None:
             context.raise_if_cancelled()
 
     async with at_work(worker):
-        job = await started(queue, await queue.submit("job"))
+        job = await started(worker, await queue.submit("job"))
         await queue.cancel(job.id)
         assert (await queue.wait(job.id, timeout=30)).rung is Rung.FLAG
 
@@ -64,7 +64,7 @@ async def test_after_the_grace_an_async_handler_gets_an_exception_and_may_clean_
             cleaned.set()
 
     async with at_work(worker):
-        job = await started(queue, await queue.submit("job"))
+        job = await started(worker, await queue.submit("job"))
         await queue.cancel(job.id)
         assert (await queue.wait(job.id, timeout=30)).rung is Rung.RAISED
     assert cleaned.is_set()
@@ -80,7 +80,7 @@ async def test_a_deaf_thread_is_given_up_and_its_slot_stays_closed(patient_queue
         return "too late"
 
     async with at_work(worker):
-        job = await started(queue, await queue.submit("job"))
+        job = await started(worker, await queue.submit("job"))
         behind = await queue.submit("job")
         await queue.cancel(job.id)
         ended = await queue.wait(job.id, timeout=30)
@@ -100,7 +100,7 @@ async def test_a_job_that_finishes_anyway_is_completed_with_the_request_on_recor
         return "done"
 
     async with at_work(worker):
-        job = await started(queue, await queue.submit("job"))
+        job = await started(worker, await queue.submit("job"))
         await queue.cancel(job.id, reason="too late")
         ended = await queue.wait(job.id, timeout=30)
     assert (ended.status, ended.output, ended.last_error) == (TaskStatus.Completed, "done", None)
@@ -116,7 +116,7 @@ async def test_a_failure_after_the_request_is_a_cancel_and_is_not_retried(queue:
         raise ValueError("connection torn down")
 
     async with at_work(worker):
-        job = await started(queue, await queue.submit("job"))
+        job = await started(worker, await queue.submit("job"))
         await queue.cancel(job.id, reason="stop")
         ended = await queue.wait(job.id, timeout=30)
     assert (ended.status, ended.attempt, ended.last_error) == (TaskStatus.Cancelled, 1, "stop")
@@ -139,7 +139,7 @@ async def test_the_receipt_says_when_the_handler_noticed_whichever_way(queue: Qu
     ways: dict[str, Callable[..., Any]] = {"wait": waits, "is_set": looks, "wait_blocking": blocks}
     worker.task("job")(ways[way])
     async with at_work(worker):
-        job = await started(queue, await queue.submit("job"))
+        job = await started(worker, await queue.submit("job"))
         await queue.cancel(job.id)
         receipt = (await queue.wait(job.id, timeout=30)).receipt
     assert receipt and receipt.acknowledged_at and receipt.acknowledged_at >= receipt.requested_at
@@ -169,7 +169,7 @@ async def test_a_forced_cancel_is_the_end_whatever_the_worker_says(queue: Queue)
         return "done anyway"
 
     async with at_work(worker):
-        job = await started(queue, await queue.submit("job"))
+        job = await started(worker, await queue.submit("job"))
         answer = await queue.cancel(job.id, force=True)
         assert (answer.status, answer.rung) == (TaskStatus.Cancelled, Rung.FORCED)
         await asyncio.wait_for(seen.wait(), 30)  # the handler is stopped all the same

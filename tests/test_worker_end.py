@@ -37,7 +37,7 @@ async def test_a_cancelled_run_stops_its_handlers_and_gives_their_jobs_back(queu
 
     working = asyncio.create_task(worker.run(handle_signals=False))
     job = await queue.submit("job")
-    await started(queue, job)
+    await started(worker, job)
     working.cancel()
     with pytest.raises(asyncio.CancelledError):
         await working
@@ -168,7 +168,7 @@ async def test_at_shutdown_a_thread_is_told_before_its_job_is_given_away(queue: 
                 return
 
     working = asyncio.create_task(worker.run(handle_signals=False))
-    job = await started(queue, await queue.submit("job"))
+    job = await started(worker, await queue.submit("job"))
     worker.stop()
     assert not told.is_set()  # while it drains nobody asked for the job to stop
     worker.stop()
@@ -189,7 +189,7 @@ async def test_a_handler_that_breaks_because_it_was_interrupted_has_not_failed(q
             raise ConnectionError("torn down") from None
 
     working = asyncio.create_task(worker.run(handle_signals=False))
-    job = await started(queue, await queue.submit("job", max_attempts=1))
+    job = await started(worker, await queue.submit("job", max_attempts=1))
     worker.stop()
     worker.stop()
     await working
@@ -204,7 +204,7 @@ async def test_a_store_that_is_away_does_not_keep_a_worker_from_ending(queue: Qu
         await go_on.wait()
 
     working = asyncio.create_task(worker.run(handle_signals=False))
-    await started(queue, await queue.submit("job"))
+    await started(worker, await queue.submit("job"))
 
     async def away(*_: Any) -> Any:
         raise StoreFull("no room")

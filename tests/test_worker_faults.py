@@ -164,7 +164,7 @@ async def test_the_receipt_names_the_rung_even_when_the_handler_fails_on_its_way
 
     working = asyncio.create_task(worker.run(handle_signals=False))
     job = await queue.submit("job")
-    await started(queue, job)
+    await started(worker, job)
     await queue.cancel(job.id)
     ended = await queue.wait(job.id, timeout=30)
     assert (ended.status, ended.rung) == (TaskStatus.Cancelled, Rung.RAISED)
