@@ -132,8 +132,9 @@ class Engine(Protocol):
     async def install(self, *, create: bool = True) -> None:
         """Open the store and bring it up to date, or make it if it is not there yet; safe to repeat."""
 
-    async def submit(self, specs: Sequence[JobSpec]) -> Sequence[Job]:
-        """All or none. A spec with a known idempotency key gets the job that has it."""
+    async def submit(self, specs: Sequence[JobSpec], *, connection: Any = None) -> Sequence[Job]:
+        """All or none. A spec with a known idempotency key gets the job that has it. On the caller's own
+        `connection`, where the engine has such a thing, it becomes part of the caller's transaction."""
 
     async def claim(self, claim: Claim) -> Sequence[Job]: ...
 
@@ -195,4 +196,15 @@ def open_engine(url: str, *, clock: Clock = SYSTEM_CLOCK) -> Engine:
         from rescind.engines.sqlite.engine import SQLiteEngine
 
         return SQLiteEngine(place.removeprefix("//"), clock=clock)
-    raise InvalidInput(f"no engine for {url!r}: use sqlite:///absolute/path.db or sqlite:relative/path.db")
+    if scheme.lower() in ("postgres", "postgresql"):
+        try:
+            from rescind.engines.postgres.engine import PostgresEngine
+        except ModuleNotFoundError as problem:
+            raise InvalidInput(
+                f"PostgreSQL needs {problem.name}: pip install 'rescind[postgres]'"
+            ) from problem
+        return PostgresEngine(str(url), clock=clock)
+    raise InvalidInput(
+        f"no engine for {url!r}: use postgres://user@host/database, sqlite:///absolute/path.db "
+        "or sqlite:relative/path.db"
+    )

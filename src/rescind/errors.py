@@ -24,7 +24,8 @@
         ├── StoreFull
         ├── StoreReadOnly
         ├── StoreCorrupt
-        └── StoreTooNew
+        ├── StoreTooNew
+        └── StoreTooOld
 
 A handler raises `RetryableError` or `PermanentError` to choose what happens to its job, and
 `CancelledByRequest` (from `context.raise_if_cancelled()`) to stop for a cancel request.
@@ -177,6 +178,10 @@ class StoreCorrupt(Unavailable):
 
 class StoreTooNew(Unavailable):
     """The store was written by a newer version of rescind."""
+
+
+class StoreTooOld(Unavailable):
+    """The store was made by an older version of rescind and has to be upgraded first."""
 
 
 class RetryableError(Exception):

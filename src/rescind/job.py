@@ -205,3 +205,4 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     changes: dict[str, Any] = {}
     seq: int = 0  # its place in the order of the whole store, given when written
+    partial: bool = False  # told from the job's facts alone, since nobody wrote it down at the time

@@ -96,7 +96,8 @@ TABLE: Final[Mapping[Verb, Row]] = {
         errors.NotAvailable, {(_READY, _PENDING): (_COMPLETED,), (_CANCELLED,): errors.JobCancelled}
     ),
     Verb.RESCHEDULE_UNHELD: _row(
-        errors.NotAvailable, {(_READY, _PENDING): _WAITING, (_CANCELLED,): errors.JobCancelled}
+        errors.NotAvailable,
+        {(_READY, _PENDING): _WAITING, (_CANCELLING, _CANCELLED): errors.JobCancelled},
     ),
 }
 """What a caller may ask. Each cell is the set of situations the verb can lead to, or its refusal."""

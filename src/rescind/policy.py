@@ -5,6 +5,7 @@ from typing import Annotated
 
 import msgspec
 
+from rescind.errors import InvalidInput
 from rescind.job import Billing, Job, Outcome
 
 _AtLeastZero = Annotated[int, msgspec.Meta(ge=0)]
@@ -21,6 +22,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 NO_POLICY = Policy()
+
+
+def check_policies(body: object) -> None:
+    """A bad policy must not get into a store: every later move of its need would stumble over it."""
+    try:
+        msgspec.convert(body, dict[str, Policy])
+    except msgspec.ValidationError as problem:
+        raise InvalidInput(f"not a policy per need: {problem}") from problem
+
 
 TIMED_OUT = "Job timed out before processing could start"
 

@@ -75,18 +75,22 @@ class Queue:
         }
         return spec(need, input, payload_limit_bytes=self.settings.payload_limit_bytes, **named)
 
-    async def submit(self, need: str, input: Any = None, **options: Unpack[SubmitOptions]) -> Job:
-        """Ask for work; `SubmitOptions` says what can be added. When this returns the job is on disk."""
-        return (await self._submit([self.spec(need, input, **options)]))[0]
+    async def submit(
+        self, need: str, input: Any = None, *, connection: Any = None, **options: Unpack[SubmitOptions]
+    ) -> Job:
+        """Ask for work; `SubmitOptions` says what can be added. When this returns the job is on disk; given
+        your own `connection` to PostgreSQL (asyncpg, psycopg), it is there when you commit."""
+        return (await self._submit([self.spec(need, input, **options)], connection))[0]
 
-    async def submit_many(self, jobs: Iterable[JobSpec | Mapping[str, Any]]) -> Sequence[Job]:
+    async def submit_many(
+        self, jobs: Iterable[JobSpec | Mapping[str, Any]], *, connection: Any = None
+    ) -> Sequence[Job]:
         """Submit all or none, in one step. Each is a `spec()`, or a mapping of `submit`'s arguments."""
-        return await self._submit(
-            [each if isinstance(each, JobSpec) else self._from_mapping(each) for each in jobs]
-        )
+        specs = [each if isinstance(each, JobSpec) else self._from_mapping(each) for each in jobs]
+        return await self._submit(specs, connection)
 
-    async def _submit(self, specs: Sequence[JobSpec]) -> Sequence[Job]:
-        jobs = await self.engine.submit(specs)
+    async def _submit(self, specs: Sequence[JobSpec], connection: Any) -> Sequence[Job]:
+        jobs = await self.engine.submit(specs, connection=connection)
         for job in jobs:
             telemetry.child(telemetry.SUBMITTED, job.need).inc()
         return jobs

@@ -4,13 +4,17 @@ Load it with `-p rescind.testing.plugin`. The fixture `runner` owns the loop tha
 """
 
 import asyncio
+import fcntl
 import inspect
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from rescind.testing.engines import Factory, between_processes, factories
+from rescind.testing.engines import RUN, Factory, between_processes, factories
 from rescind.testing.harness import Harness
 
 
@@ -28,6 +32,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "race: several callers at once, many times over")
     config.addinivalue_line("markers", "soak: several processes on one store for seconds")
+    if RUN not in os.environ:  # else we are a worker of xdist, or a run inside a run
+        _begin_run(config)
+
+
+def _begin_run(config: pytest.Config) -> None:
+    """Give the processes of this run a place to share servers, which end with the lock on `life`."""
+    directory = Path(tempfile.mkdtemp(prefix="rescind-run-"))
+    life = (directory / "life").open("w")
+    fcntl.lockf(life, fcntl.LOCK_EX)
+    os.environ[RUN] = str(directory)
+
+    def end() -> None:
+        del os.environ[RUN]
+        life.close()
+        shutil.rmtree(directory, ignore_errors=True)
+
+    config.add_cleanup(end)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -4,9 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta
-from typing import TypeVar
-
-import msgspec
+from typing import Any, TypeVar
 
 from rescind import moves
 from rescind.clock import SYSTEM_CLOCK, Clock, wait_first
@@ -33,7 +31,7 @@ from rescind.engines.sqlite.transaction import POLICIES, Transaction
 from rescind.errors import DocumentConflict, InvalidInput, JobNotFoundError, StoreClosed
 from rescind.job import CancelRequest, CancelResult, Event, Job
 from rescind.lease import Report, Settlement
-from rescind.policy import Account, Policy
+from rescind.policy import Account, check_policies
 from rescind.spec import JobSpec
 from rescind.state import State
 
@@ -112,7 +110,11 @@ class SQLiteEngine:
 
     # The protocol
 
-    async def submit(self, specs: Sequence[JobSpec]) -> Sequence[Job]:
+    async def submit(self, specs: Sequence[JobSpec], *, connection: Any = None) -> Sequence[Job]:
+        if connection is not None:
+            raise InvalidInput(
+                "only PostgreSQL can submit inside the caller's transaction: leave `connection` out"
+            )
         return await self._write(lambda tx: submit.submit(tx, specs))
 
     async def claim(self, claim: Claim) -> Sequence[Job]:
@@ -230,17 +232,9 @@ def _amend(tx: Transaction, job_id: str, amendment: Amendment) -> Job:
     return dependency.settle_in(tx, tx.apply(move))
 
 
-def _check_policies(body: object) -> None:
-    """A bad policy must not get in: every later move of its need would stumble over it."""
-    try:
-        msgspec.convert(body, dict[str, Policy])
-    except msgspec.ValidationError as problem:
-        raise InvalidInput(f"not a policy per need: {problem}") from problem
-
-
 def _replace(tx: Transaction, name: str, change: Document) -> Document:
     if name == POLICIES:
-        _check_policies(change.body)
+        check_policies(change.body)
     if read.document(tx.connection, name).revision != change.revision:
         raise DocumentConflict(name, change.revision)
     tx.execute(

@@ -68,7 +68,8 @@ async def test_what_happened_between_two_hints_is_not_missed(harness: Harness) -
     # Given a listener that is busy with a hint, on an engine that does nothing itself
     other = await harness.peer()
     async with _listening(harness, waker=other) as hints:
-        # When somebody else cancels before it listens again
+        # When somebody else cancels a running job before it listens again
+        await other.claim_one()
         await other.cancel("wake-up")
         # Then it is told as soon as it does
         assert "wake-up" in (await _next(hints, "cancel")).job_ids

@@ -154,7 +154,7 @@ async def test_sweep_against_settle(harness: Harness) -> None:
         assert isinstance(late, LeaseLost)
         job = await harness.get(held.id)
         assert job.output is None
-        if job.outcome is None:
+        if job.state is State.READY:
             await harness.complete_unheld(job.id)
 
     await _rounds(play)

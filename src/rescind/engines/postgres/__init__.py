@@ -1,0 +1,1 @@
+"""PostgreSQL: the schema pgwf in SQL, and the engine that calls it."""

@@ -1,0 +1,60 @@
+-- pgwf: durable jobs you can take back, in plain SQL. PostgreSQL 15 or newer, no extension needed.
+--
+-- One job is one row. While it lives it is in pgwf.jobs, afterwards in pgwf.jobs_archive; its id is never used
+-- again. Rows hold facts; what a job *is* follows from them and the clock (pgwf._state_of, and the views
+-- jobs_with_status and jobs_friendly_status). Every move is a function, and a client needs nothing else:
+--
+--   submit_job, submit_jobs                         a job begins
+--   get_work                                        a worker leases jobs it can do
+--   extend_lease, extend_jobs                       it goes on holding them, and hears of cancel requests
+--   complete_job, fail_job, release_job, reschedule_job, acknowledge_cancel, settle_jobs
+--                                                   its last word; settle_jobs takes new work in the same call
+--   complete_unheld_job, reschedule_unheld_job      the same for a job that nobody holds
+--   cancel_job, cancel_jobs                         stop it: at once while it waits, by request while it runs
+--   archive_cancelled_jobs, sweep                   what time alone has decided
+--
+-- Guarantees: a cancelled job is never handed out again; a lease is held by one worker, and only that worker moves
+-- the job under it; at most one job per singleton key is leased; the cost of a metered job is settled in the
+-- transaction that ends it; a function that raises has changed nothing.
+--
+-- Lock order, which makes deadlock impossible between these functions:
+--   1. the dependency graph (advisory), by those who make an existing job wait for others
+--   2. idempotency keys (advisory), sorted
+--   3. rows of pgwf.jobs: all that a call will touch, its dependents included, in one statement, by job_id
+--      (_lock_jobs). Nobody waits for a job's row after that: what turns up later is taken with SKIP LOCKED,
+--      or left for the next sweep, or the call fails with 40001 and may be repeated
+--   4. rows of pgwf.accounts, by owner
+--   5. singleton keys (advisory): only ever tried, never waited for
+-- Claims and sweeps skip what is locked and wait for nobody.
+--
+-- This script may be run as often as one likes, also over an older version: nothing stored is lost.
+
+BEGIN;
+SET LOCAL client_min_messages = warning;
+DO $$ BEGIN PERFORM pg_advisory_xact_lock(hashtextextended('pgwf:install', 0)); END $$;
+CREATE SCHEMA IF NOT EXISTS pgwf;
+
+-- A schema from a newer version is left alone.
+DO $$
+DECLARE
+    v_there INTEGER;
+BEGIN
+    IF to_regclass('pgwf.settings') IS NOT NULL THEN
+        SELECT schema_version INTO v_there FROM pgwf.settings;
+        IF v_there > 1 THEN
+            RAISE EXCEPTION 'this database has pgwf version %, newer than this script (1)', v_there
+                USING ERRCODE = 'PW013', HINT = 'install a newer rescind';
+        END IF;
+    END IF;
+END $$;
+
+-- Views and functions are made anew, whatever shape an older version gave them: one overload per name.
+DROP VIEW IF EXISTS pgwf.jobs_friendly_status, pgwf.jobs_with_status, pgwf.records, pgwf.policies;
+DO $$
+DECLARE
+    v_old REGPROCEDURE;
+BEGIN
+    FOR v_old IN SELECT oid::REGPROCEDURE FROM pg_proc WHERE pronamespace = 'pgwf'::REGNAMESPACE LOOP
+        EXECUTE format('DROP ROUTINE %s', v_old);
+    END LOOP;
+END $$;
