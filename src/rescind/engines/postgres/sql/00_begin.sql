@@ -27,6 +27,10 @@
 --   5. singleton keys (advisory): only ever tried, never waited for
 -- Claims and sweeps skip what is locked and wait for nobody.
 --
+-- Plans. A session plans a statement once and may do so while the tables are empty; what is best then must still be right
+-- at a million rows. So the functions forbid sequential scans and keep one plan; jobs are found by `job_id = ANY (...)`
+-- and joined or sorted on `job_id || ''`, which no index order can serve: the whole index is then never worth reading.
+--
 -- This script may be run as often as one likes, also over an older version: nothing stored is lost.
 
 BEGIN;
@@ -49,7 +53,7 @@ BEGIN
 END $$;
 
 -- Views and functions are made anew, whatever shape an older version gave them: one overload per name.
-DROP VIEW IF EXISTS pgwf.jobs_friendly_status, pgwf.jobs_with_status, pgwf.records, pgwf.policies;
+DROP VIEW IF EXISTS pgwf.jobs_friendly_status, pgwf.jobs_with_status, pgwf.policies;
 DO $$
 DECLARE
     v_old REGPROCEDURE;

@@ -37,26 +37,3 @@ SELECT
     CASE WHEN j.status = 'CANCELLED' THEN j.cancel_requested_by END AS cancelled_by,
     j.owner, j.priority, j.attempt, j.failures, j.progress, j.progress_message, j.last_error
 FROM pgwf.jobs_with_status j;
-
--- Every job there ever was, live and archived, with the facts clients get to see.
-CREATE VIEW pgwf.records AS
-SELECT
-    j.job_id, j.next_need, j.payload, j.owner, j.priority, j.singleton_key, j.wait_for, j.on_dependency_cancelled,
-    j.on_dependency_failed, j.max_attempts, j.idempotency_key, j.body_hash, j.created_at, j.submitted_by,
-    j.available_at, j.unblocked_at, j.attempt, j.failures, j.claimed_at, j.lease_id, j.lease_worker,
-    nullif(j.lease_expires_at, '-infinity') AS lease_expires_at, j.progress, j.progress_message, j.usage_before,
-    j.usage_units, j.work_started_at, j.cancel_requested_at, j.cancel_requested_by, j.cancel_reason, j.delivered_at,
-    j.acknowledged_at, j.stopped_at, j.rung, j.estimate, j.billing, j.committed, NULL::TEXT AS outcome,
-    NULL::TIMESTAMPTZ AS finished_at, 'null'::JSON AS output, j.last_error, NULL::TIMESTAMPTZ AS archived_at,
-    NULL::TIMESTAMPTZ AS purged_at, pgwf._state_of(j, clock.now) AS state, j.seq
-FROM pgwf.jobs j CROSS JOIN (SELECT pgwf._now() AS now) clock
-UNION ALL
-SELECT
-    a.job_id, a.next_need, a.payload, a.owner, a.priority, a.singleton_key, a.wait_for, a.on_dependency_cancelled,
-    a.on_dependency_failed, a.max_attempts, a.idempotency_key, a.body_hash, a.created_at, a.submitted_by,
-    a.available_at, a.unblocked_at, a.attempt, a.failures, a.claimed_at, NULL, NULL, NULL, a.progress,
-    a.progress_message, a.usage_before, a.usage_units, a.work_started_at, a.cancel_requested_at,
-    a.cancel_requested_by, a.cancel_reason, a.delivered_at, a.acknowledged_at, a.stopped_at, a.rung, a.estimate,
-    a.billing, a.committed, a.outcome, a.finished_at, a.output, a.last_error, a.archived_at, a.purged_at, a.outcome,
-    a.seq
-FROM pgwf.jobs_archive a;

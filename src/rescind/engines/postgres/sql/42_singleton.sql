@@ -34,14 +34,14 @@ BEGIN
             PERFORM pgwf._elect_later(ARRAY[v_key], p_now);
         ELSIF NOT pgwf._is_taken(v_key, p_now) THEN
             v_needs := pgwf._parked_needs(v_key);
-            WITH best AS (
+            WITH best AS MATERIALIZED (
                 SELECT each.job_id FROM unnest(v_needs) need CROSS JOIN LATERAL (
                     SELECT j.job_id FROM pgwf.jobs j
                     WHERE j.singleton_key = v_key AND j.next_need = need AND j.stage = 'parked'
                     ORDER BY j.priority DESC, j.available_at, j.seq LIMIT 1 FOR UPDATE SKIP LOCKED
                 ) each
             ), moved AS (
-                UPDATE pgwf.jobs j SET stage = 'ready' FROM best WHERE j.job_id = best.job_id RETURNING j.next_need
+                UPDATE pgwf.jobs j SET stage = 'ready' WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM best)) RETURNING j.next_need
             )
             SELECT array_agg(next_need) INTO v_elected FROM moved;
             PERFORM pgwf._notify_needs(v_elected);

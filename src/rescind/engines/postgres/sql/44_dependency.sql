@@ -19,7 +19,7 @@ DECLARE
     v_got   INTEGER;
 BEGIN
     SELECT array_agg(job_id) INTO v_first FROM pgwf.jobs WHERE wait_for && p_ids AND wait_for <> '{}';
-    PERFORM 1 FROM pgwf.jobs WHERE job_id = ANY (p_ids || p_also || v_first) ORDER BY job_id FOR UPDATE;
+    PERFORM 1 FROM pgwf.jobs WHERE job_id = ANY (p_ids || p_also || v_first) ORDER BY job_id || '' FOR UPDATE;
     SELECT array_agg(job_id) INTO v_late FROM pgwf.jobs
     WHERE wait_for && p_ids AND wait_for <> '{}' AND NOT job_id = ANY (p_ids || p_also || v_first);
     IF v_late IS NOT NULL THEN
@@ -102,14 +102,14 @@ BEGIN
             wait_for = less.wait_for,
             unblocked_at = CASE WHEN less.wait_for = '{}' THEN p_now ELSE j.unblocked_at END,
             stage = pgwf._stage_of(less.wait_for, j.available_at, j.singleton_key, p_now)
-        FROM less WHERE j.job_id = less.job_id
+        FROM less WHERE j.job_id = ANY (p_free) AND j.job_id || '' = less.job_id
         RETURNING j AS job, less.because
     ), told AS (
         INSERT INTO pgwf.jobs_trace (job_id, event_type, worker_id, event_at, input_data, output_data, state)
         SELECT (job).job_id, 'job_unblocked', 'job:' || because, p_now, '{}',
                jsonb_build_object('wait_for', (job).wait_for, 'unblocked_at', (job).unblocked_at),
                pgwf._state_of(job, p_now)
-        FROM moved WHERE pgwf.is_trace_enabled()
+        FROM moved WHERE (SELECT trace FROM pgwf.settings)
     )
     SELECT array_agg((job).next_need) FILTER (WHERE (job).stage IN ('ready', 'parked')),
            array_agg((job).singleton_key) FILTER (WHERE (job).stage = 'parked')
@@ -131,8 +131,9 @@ BEGIN
         SELECT p_job_id, id FROM unnest(p_wait_for) id
         UNION
         SELECT edge.further, id FROM edge
-        JOIN pgwf.jobs j ON j.job_id = edge.further AND edge.further <> p_job_id
+        CROSS JOIN LATERAL (SELECT wait_for FROM pgwf.jobs WHERE job_id = edge.further LIMIT 1) j
         CROSS JOIN LATERAL unnest(j.wait_for) id
+        WHERE edge.further <> p_job_id
     )
     SELECT array_agg(here), array_agg(further) INTO v_from, v_to FROM edge;
     IF array_position(v_to, p_job_id) IS NULL THEN
@@ -160,8 +161,8 @@ END $$;
 -- Of these ids those that name no job, live or archived.
 CREATE FUNCTION pgwf._unknown(p_ids TEXT[]) RETURNS TEXT[] LANGUAGE sql AS $$
     SELECT array_agg(id ORDER BY place) FROM unnest(p_ids) WITH ORDINALITY AS each (id, place)
-    WHERE NOT EXISTS (SELECT 1 FROM pgwf.jobs j WHERE j.job_id = id)
-      AND NOT EXISTS (SELECT 1 FROM pgwf.jobs_archive a WHERE a.job_id = id)
+    WHERE NOT id = ANY (ARRAY(SELECT job_id FROM pgwf.jobs WHERE job_id = ANY (p_ids)))
+      AND NOT id = ANY (ARRAY(SELECT job_id FROM pgwf.jobs_archive WHERE job_id = ANY (p_ids)))
 $$;
 
 -- A job has just been told to wait for these, which all exist: those that have ended count as if they ended now.

@@ -47,7 +47,7 @@ BEGIN
                     'acknowledged_at', e.acknowledged_at, 'stopped_at', e.stopped_at, 'rung', e.rung,
                     'billing', nullif(k.billing, 'NONE'), 'committed', nullif(k.committed, 0))),
             e.outcome, e.reason
-        FROM unnest(p_ends) e JOIN kept k ON k.job_id = e.job_id WHERE pgwf.is_trace_enabled()
+        FROM unnest(p_ends) e JOIN kept k ON k.job_id = e.job_id WHERE (SELECT trace FROM pgwf.settings)
     )
     SELECT array_agg(singleton_key) INTO v_keys FROM kept WHERE singleton_key IS NOT NULL;
     IF v_keys IS NOT NULL THEN

@@ -142,7 +142,7 @@ DECLARE
     v_left    TEXT[];
     v_unknown TEXT[];
 BEGIN
-    PERFORM 1 FROM pgwf.jobs WHERE job_id = ANY (p_wait_for) ORDER BY job_id FOR KEY SHARE;
+    PERFORM 1 FROM pgwf.jobs WHERE job_id = ANY (p_wait_for) ORDER BY job_id || '' FOR KEY SHARE;
     v_unknown := pgwf._unknown(ARRAY(
         SELECT id FROM (
             SELECT w.id, min(x.ordinality * 100000 + w.place) AS first
@@ -219,7 +219,7 @@ BEGIN
         INSERT INTO pgwf.jobs_trace (job_id, event_type, worker_id, event_at, input_data, output_data, state)
         SELECT (job).job_id, 'job_submitted', (job).submitted_by, p_now, '{}', pgwf._submitted_facts(job),
                pgwf._state_of(job, p_now)
-        FROM (SELECT job FROM made WHERE pgwf.is_trace_enabled() ORDER BY (job).seq) each
+        FROM (SELECT job FROM made WHERE (SELECT trace FROM pgwf.settings) ORDER BY (job).seq) each
     )
     SELECT array_agg(DISTINCT (job).next_need) FILTER (WHERE (job).stage IN ('ready', 'parked')),
            array_agg(DISTINCT (job).singleton_key) FILTER (WHERE (job).stage = 'parked')

@@ -9,12 +9,12 @@ DECLARE
     v_keys  TEXT[];
     v_count INTEGER;
 BEGIN
-    WITH due AS (
-        SELECT job_id FROM pgwf.jobs WHERE stage = 'future' AND available_at <= p_now
-        ORDER BY available_at LIMIT p_limit FOR UPDATE SKIP LOCKED
-    ), moved AS (
+    WITH moved AS (
         UPDATE pgwf.jobs j SET stage = pgwf._stage_of(j.wait_for, j.available_at, j.singleton_key, p_now)
-        FROM due WHERE j.job_id = due.job_id RETURNING j.next_need, j.singleton_key
+        WHERE j.job_id = ANY (ARRAY(
+            SELECT job_id FROM pgwf.jobs WHERE stage = 'future' AND available_at <= p_now
+            ORDER BY available_at LIMIT p_limit FOR UPDATE SKIP LOCKED))
+        RETURNING j.next_need, j.singleton_key
     )
     SELECT count(*), array_agg(DISTINCT next_need) FILTER (WHERE NOT next_need = ANY (p_claimer)),
            array_agg(singleton_key) FILTER (WHERE singleton_key IS NOT NULL)
@@ -65,7 +65,7 @@ BEGIN
         SELECT (job).job_id, 'lease_lapsed', 'rescind:sweep', p_now, '{}',
                jsonb_build_object('failures', (job).failures, 'last_error', (job).last_error),
                pgwf._state_of(job, p_now), (job).last_error
-        FROM moved WHERE pgwf.is_trace_enabled()
+        FROM moved WHERE (SELECT trace FROM pgwf.settings)
     )
     SELECT array_agg((job).next_need) FILTER (WHERE NOT (job).next_need = ANY (p_claimer)),
            array_agg((job).singleton_key) FILTER (WHERE (job).singleton_key IS NOT NULL)
@@ -83,7 +83,8 @@ CREATE TYPE pgwf.candidate AS (rank BIGINT, available_at TIMESTAMPTZ, seq BIGINT
 -- The most urgent ready jobs of these needs, locked. Read from the index of each need in small steps, and of a need
 -- no further than its jobs can still be among the best: a hundred needs cost a hundred short looks, not a hundred
 -- times the limit.
-CREATE FUNCTION pgwf._candidates(p_needs TEXT[], p_limit INTEGER) RETURNS TEXT[] LANGUAGE plpgsql AS $$
+CREATE FUNCTION pgwf._candidates(p_needs TEXT[], p_limit INTEGER) RETURNS TEXT[] LANGUAGE plpgsql
+SET enable_sort = off AS $$
 DECLARE
     v_step  INTEGER := CASE cardinality(p_needs) WHEN 1 THEN p_limit
                        ELSE greatest(1, least(p_limit, 2 * p_limit / cardinality(p_needs))) END;
@@ -123,7 +124,7 @@ DECLARE
 BEGIN
     FOR v_job IN
         SELECT j.job_id, j.singleton_key AS key FROM unnest(p_ids) WITH ORDINALITY AS each (id, place)
-        JOIN pgwf.jobs j ON j.job_id = each.id ORDER BY each.place
+        JOIN pgwf.jobs j ON j.job_id || '' = each.id WHERE j.job_id = ANY (p_ids) ORDER BY each.place
     LOOP
         IF v_job.key IS NULL THEN
             v_free := v_free || v_job.job_id;
@@ -202,6 +203,6 @@ BEGIN
     SELECT job_id, 'job_retrieved', p_worker_id, p_now, '{}',
            jsonb_build_object('lease_id', lease_id, 'lease_expires_at', lease_expires_at, 'attempt', attempt,
                               'usage_before', usage_before), 'ACTIVE'
-    FROM leased WHERE pgwf.is_trace_enabled();
+    FROM leased WHERE (SELECT trace FROM pgwf.settings);
     RETURN v_ids;
 END $$;

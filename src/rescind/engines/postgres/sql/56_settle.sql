@@ -11,9 +11,6 @@ COMMENT ON TYPE pgwf.settlement IS
     'What settle_jobs takes in JSON. kind: complete, fail, reschedule, release, acknowledge. A fail without '
     'retry_seconds is final.';
 
-DROP TYPE IF EXISTS pgwf.verdict;
-CREATE TYPE pgwf.verdict AS (job_id TEXT, refusal TEXT, detail TEXT[]);
-
 CREATE FUNCTION pgwf._check_settlements(p_settlements pgwf.settlement[]) RETURNS VOID LANGUAGE plpgsql AS $$
 DECLARE
     v_flaw TEXT := (
@@ -57,14 +54,15 @@ BEGIN
     END IF;
     v_dependents := pgwf._lock_jobs(v_ids, v_wait_for);
     SELECT array_agg(ROW(s.job_id, CASE
-               WHEN j.job_id IS NULL AND NOT EXISTS (SELECT 1 FROM pgwf.jobs_archive a WHERE a.job_id = s.job_id)
+               WHEN j.job_id IS NULL AND NOT EXISTS (SELECT 1 FROM pgwf.jobs_archive a WHERE a.job_id = s.job_id LIMIT 1)
                    THEN 'JobNotFound'
                WHEN (j.lease_id = s.lease_id AND j.lease_expires_at > p_now) IS NOT TRUE THEN 'LeaseLost'
                WHEN s.kind = 'reschedule' AND j.cancel_requested THEN 'JobCancelled'
                WHEN s.kind = 'acknowledge' AND NOT j.cancel_requested THEN 'WrongState'
-           END, NULL)::pgwf.verdict ORDER BY s.ordinality)
+           END, NULL, TRUE)::pgwf.verdict ORDER BY s.ordinality)
     INTO v_verdicts
-    FROM unnest(p_settlements) WITH ORDINALITY s LEFT JOIN pgwf.jobs j ON j.job_id = s.job_id;
+    FROM unnest(p_settlements) WITH ORDINALITY s LEFT JOIN pgwf.jobs j
+        ON j.job_id || '' = s.job_id AND j.job_id = ANY (v_ids);
     SELECT array_agg(job_id) FILTER (WHERE refusal IS NULL), array_agg(job_id) FILTER (WHERE refusal IS NOT NULL)
     INTO v_accepted, v_refused FROM unnest(v_verdicts);
     IF v_refused IS NOT NULL THEN
@@ -93,7 +91,7 @@ CREATE FUNCTION pgwf._hold_keys_of(p_settlements pgwf.settlement[], p_ids TEXT[]
 BEGIN
     IF EXISTS (SELECT 1 FROM unnest(p_settlements) WHERE still_running) THEN
         PERFORM pgwf._hold_key(j.singleton_key, j.lease_id, j.lease_expires_at)
-        FROM unnest(p_settlements) s JOIN pgwf.jobs j ON j.job_id = s.job_id
+        FROM unnest(p_settlements) s JOIN pgwf.jobs j ON j.job_id || '' = s.job_id
         WHERE s.still_running AND j.job_id = ANY (p_ids) AND j.singleton_key IS NOT NULL;
     END IF;
 END $$;
@@ -112,7 +110,7 @@ BEGIN
                    WHEN j.cancel_requested THEN 'CANCELLED'
                    WHEN s.kind = 'fail' AND (s.retry_seconds IS NULL OR j.failures + 1 >= j.max_attempts) THEN 'FAILED'
                END AS outcome
-        FROM unnest(p_settlements) s JOIN pgwf.jobs j ON j.job_id = s.job_id
+        FROM unnest(p_settlements) s JOIN pgwf.jobs j ON j.job_id || '' = s.job_id
         WHERE j.job_id = ANY (p_ids) AND s.kind <> 'reschedule'
     )
     SELECT array_agg(ROW(
@@ -158,7 +156,7 @@ BEGIN
             usage_units = greatest(j.usage_units, j.usage_before + coalesce(g.units, 0)),
             work_started_at = coalesce(j.work_started_at, CASE WHEN g.work_started THEN p_now END),
             stage = pgwf._stage_of(j.wait_for, coalesce(g.again_at, j.available_at), j.singleton_key, p_now)
-        FROM given g WHERE j.job_id = g.job_id
+        FROM given g WHERE j.job_id = ANY (p_ids) AND j.job_id || '' = g.job_id
         RETURNING j AS job, g.kind, g.worker, g.reason, g.error, g.lease_id
     ), told AS (
         INSERT INTO pgwf.jobs_trace (job_id, event_type, worker_id, event_at, input_data, output_data, state, reason)
@@ -168,7 +166,7 @@ BEGIN
                    'failures', (job).failures, 'last_error', (job).last_error, 'available_at', (job).available_at,
                    'usage_units', (job).usage_units, 'work_started_at', (job).work_started_at)),
                pgwf._state_of(job, p_now), CASE kind WHEN 'fail' THEN coalesce(error, '') ELSE reason END
-        FROM moved WHERE pgwf.is_trace_enabled()
+        FROM moved WHERE (SELECT trace FROM pgwf.settings)
     )
     SELECT array_agg((job).next_need) FILTER (WHERE (job).stage IN ('ready', 'parked')),
            array_agg((job).singleton_key) FILTER (WHERE (job).singleton_key IS NOT NULL)
@@ -202,7 +200,7 @@ BEGIN
             v_ids := pgwf._cycle(v_job.job_id, v_wait_for);
         END IF;
         IF v_ids IS NOT NULL THEN
-            p_verdicts[i] := ROW(v_job.job_id, v_refusal, v_ids);
+            p_verdicts[i] := ROW(v_job.job_id, v_refusal, v_ids, FALSE);
             CONTINUE;
         END IF;
         v_job.usage_units := greatest(v_job.usage_units, v_job.usage_before + coalesce(v_settlement.units, 0));
@@ -215,29 +213,12 @@ BEGIN
     RETURN p_verdicts;
 END $$;
 
-DROP TYPE IF EXISTS pgwf.answer;
-CREATE TYPE pgwf.answer AS (
-    place INTEGER, refusal TEXT, detail TEXT[], changed BOOLEAN,
-    job_id TEXT, next_need TEXT, payload JSON, owner TEXT, priority INTEGER, singleton_key TEXT, wait_for TEXT[],
-    on_dependency_cancelled TEXT, on_dependency_failed TEXT, max_attempts INTEGER, idempotency_key TEXT,
-    body_hash TEXT, created_at TIMESTAMPTZ, submitted_by TEXT, available_at TIMESTAMPTZ, unblocked_at TIMESTAMPTZ,
-    attempt INTEGER, failures INTEGER, claimed_at TIMESTAMPTZ, lease_id TEXT, lease_worker TEXT,
-    lease_expires_at TIMESTAMPTZ, progress DOUBLE PRECISION, progress_message TEXT, usage_before BIGINT,
-    usage_units BIGINT, work_started_at TIMESTAMPTZ, cancel_requested_at TIMESTAMPTZ, cancel_requested_by TEXT,
-    cancel_reason TEXT, delivered_at TIMESTAMPTZ, acknowledged_at TIMESTAMPTZ, stopped_at TIMESTAMPTZ, rung TEXT,
-    estimate BIGINT, billing TEXT, committed BIGINT, outcome TEXT, finished_at TIMESTAMPTZ, output JSON,
-    last_error TEXT, archived_at TIMESTAMPTZ, purged_at TIMESTAMPTZ, state TEXT, seq BIGINT
-);
-COMMENT ON TYPE pgwf.answer IS
-    'One answer of a batch: the refusal, if it was refused, and the job as it now is (pgwf.records). `place` counts '
-    'the items of the batch from 1; a job that a claim brought has place NULL.';
-
 -- End leases and, in the same call, take new work. One answer per settlement, then one per job claimed, in order.
 CREATE FUNCTION pgwf.settle_jobs(
     p_settlements JSON, p_worker_id TEXT DEFAULT NULL, p_worker_caps TEXT[] DEFAULT NULL,
     p_lease_seconds DOUBLE PRECISION DEFAULT 60, p_limit_jobs INTEGER DEFAULT 1
 ) RETURNS SETOF pgwf.answer LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_now      TIMESTAMPTZ := pgwf._now();
     v_verdicts pgwf.verdict[];
@@ -249,17 +230,11 @@ BEGIN
     IF p_settlements::TEXT <> '[]' THEN
         v_verdicts := pgwf._settle(
             ARRAY(SELECT s FROM json_populate_recordset(NULL::pgwf.settlement, p_settlements) s), v_now);
-        RETURN QUERY
-            SELECT v.ordinality::INTEGER, v.refusal, v.detail, v.refusal IS NULL, r.*
-            FROM unnest(v_verdicts) WITH ORDINALITY v LEFT JOIN pgwf.records r ON r.job_id = v.job_id
-            ORDER BY v.ordinality;
+        RETURN QUERY SELECT * FROM pgwf._answers(v_verdicts, v_now);
     END IF;
     IF p_worker_caps IS NOT NULL THEN
         v_claimed := pgwf._claim(p_worker_id, p_worker_caps, p_lease_seconds, p_limit_jobs, v_now);
-        RETURN QUERY
-            SELECT NULL::INTEGER, NULL::TEXT, NULL::TEXT[], TRUE, r.*
-            FROM unnest(v_claimed) WITH ORDINALITY c (id, place) JOIN pgwf.records r ON r.job_id = c.id
-            ORDER BY c.place;
+        RETURN QUERY SELECT * FROM pgwf._claimed(v_claimed, v_now);
     END IF;
 END $$;
 

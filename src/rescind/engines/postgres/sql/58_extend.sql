@@ -13,10 +13,11 @@ COMMENT ON TYPE pgwf.report IS
 CREATE FUNCTION pgwf.extend_jobs(
     p_worker JSON, p_reports JSON, p_lease_seconds DOUBLE PRECISION DEFAULT 60
 ) RETURNS SETOF pgwf.answer LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_now     TIMESTAMPTZ := pgwf._now();
     v_reports pgwf.report[] := ARRAY(SELECT r FROM json_populate_recordset(NULL::pgwf.report, p_reports) r);
+    v_ids     TEXT[] := ARRAY(SELECT job_id FROM json_populate_recordset(NULL::pgwf.report, p_reports));
     v_held    TEXT[];
 BEGIN
     IF p_lease_seconds IS NOT NULL THEN
@@ -24,18 +25,19 @@ BEGIN
     END IF;
     PERFORM pgwf._check_reports(v_reports);
     PERFORM pgwf._seen(json_populate_record(NULL::pgwf.workers, p_worker), v_now);
-    PERFORM 1 FROM pgwf.jobs WHERE job_id = ANY (ARRAY(SELECT job_id FROM unnest(v_reports)))
-    ORDER BY job_id FOR NO KEY UPDATE;
+    PERFORM 1 FROM pgwf.jobs WHERE job_id = ANY (v_ids) ORDER BY job_id || '' FOR NO KEY UPDATE;
     v_held := ARRAY(
         SELECT j.job_id FROM unnest(v_reports) r
-        JOIN pgwf.jobs j ON j.job_id = r.job_id AND j.lease_id = r.lease_id AND j.lease_expires_at > v_now);
+        JOIN pgwf.jobs j ON j.job_id || '' = r.job_id AND j.lease_id = r.lease_id AND j.lease_expires_at > v_now
+        WHERE j.job_id = ANY (v_ids));
     PERFORM pgwf._extend(v_reports, v_held, p_lease_seconds, v_now);
-    RETURN QUERY
-        SELECT r.ordinality::INTEGER,
-               CASE WHEN r.job_id = ANY (v_held) THEN NULL WHEN k.job_id IS NULL THEN 'JobNotFound' ELSE 'LeaseLost' END,
-               NULL::TEXT[], r.job_id = ANY (v_held), k.*
-        FROM unnest(v_reports) WITH ORDINALITY r LEFT JOIN pgwf.records k ON k.job_id = r.job_id
-        ORDER BY r.ordinality;
+    RETURN QUERY SELECT * FROM pgwf._answers(ARRAY(
+        SELECT ROW(r.job_id, CASE
+                   WHEN r.job_id = ANY (v_held) THEN NULL
+                   WHEN EXISTS (SELECT 1 FROM pgwf.jobs j WHERE j.job_id = r.job_id LIMIT 1)
+                       OR EXISTS (SELECT 1 FROM pgwf.jobs_archive a WHERE a.job_id = r.job_id LIMIT 1) THEN 'LeaseLost'
+                   ELSE 'JobNotFound' END, NULL, TRUE)::pgwf.verdict
+        FROM unnest(v_reports) WITH ORDINALITY r ORDER BY r.ordinality), v_now);
 END $$;
 
 CREATE FUNCTION pgwf._check_reports(p_reports pgwf.report[]) RETURNS VOID LANGUAGE plpgsql AS $$
@@ -81,7 +83,7 @@ BEGIN
             usage_units = greatest(j.usage_units, j.usage_before + coalesce(r.units, 0)),
             work_started_at = coalesce(j.work_started_at, CASE WHEN r.work_started THEN p_now END)
         FROM unnest(p_reports) r
-        WHERE j.job_id = r.job_id AND j.job_id = ANY (p_held)
+        WHERE j.job_id || '' = r.job_id AND j.job_id = ANY (p_held)
         RETURNING j AS job, r.worker
     )
     INSERT INTO pgwf.jobs_trace (job_id, event_type, worker_id, event_at, input_data, output_data, state)
@@ -89,7 +91,7 @@ BEGIN
                'lease_expires_at', (job).lease_expires_at, 'delivered_at', (job).delivered_at,
                'usage_units', nullif((job).usage_units, 0), 'work_started_at', (job).work_started_at)), 'ACTIVE'
     FROM moved JOIN before b ON b.job_id = (job).job_id
-    WHERE pgwf.is_trace_enabled()
+    WHERE (SELECT trace FROM pgwf.settings)
       AND (b.lease_expires_at, b.delivered_at, b.usage_units, b.work_started_at) IS DISTINCT FROM
           ((job).lease_expires_at, (job).delivered_at, (job).usage_units, (job).work_started_at);
 END $$;

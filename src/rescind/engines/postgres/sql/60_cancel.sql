@@ -1,24 +1,22 @@
 -- Cancelling: one, many, or all of a kind, and saying what a cancel would do without doing it.
 
--- What a cancel finds. `refusal` NULL and not `changed`: it is so already. `terminal`: the cancel is itself the end.
-DROP TYPE IF EXISTS pgwf.cancel_verdict;
-CREATE TYPE pgwf.cancel_verdict AS (job_id TEXT, refusal TEXT, changed BOOLEAN, terminal BOOLEAN);
-
 -- Decide and carry out the cancel of these jobs. The first requester is never overwritten. A running job is asked to
--- stop and keeps its lease; with a reservation, or by force, it is cancelled now and its lease is fenced off.
+-- stop and keeps its lease; with a reservation, or by force, it is cancelled now and its lease is fenced off. A verdict
+-- without refusal that is not `changed` says that it is so already.
 CREATE FUNCTION pgwf._cancel(
     p_ids TEXT[], p_by TEXT, p_reason TEXT, p_force BOOLEAN, p_running_only BOOLEAN, p_now TIMESTAMPTZ
-) RETURNS pgwf.cancel_verdict[] LANGUAGE plpgsql AS $$
+) RETURNS pgwf.verdict[] LANGUAGE plpgsql AS $$
 DECLARE
-    v_verdicts pgwf.cancel_verdict[];
+    v_verdicts pgwf.verdict[];
     v_now      TEXT[];
     v_asked    TEXT[];
 BEGIN
-    PERFORM 1 FROM pgwf.jobs WHERE job_id = ANY (p_ids) ORDER BY job_id FOR UPDATE;
+    PERFORM 1 FROM pgwf.jobs WHERE job_id = ANY (p_ids) ORDER BY job_id || '' FOR UPDATE;
     WITH found AS (
         SELECT each.id, each.place, j.job_id IS NOT NULL AS live, j.cancel_requested, j.billing,
                pgwf._state_of(j, p_now) AS state
-        FROM unnest(p_ids) WITH ORDINALITY AS each (id, place) LEFT JOIN pgwf.jobs j ON j.job_id = each.id
+        FROM unnest(p_ids) WITH ORDINALITY AS each (id, place) LEFT JOIN pgwf.jobs j
+            ON j.job_id || '' = each.id AND j.job_id = ANY (p_ids)
     ), judged AS (
         SELECT id, place, state <> 'ACTIVE' OR p_force OR billing = 'RESERVED' AS terminal, CASE
                    WHEN NOT live THEN (SELECT CASE WHEN outcome = 'CANCELLED' THEN 'already' ELSE 'CannotCancel' END
@@ -29,7 +27,7 @@ BEGIN
                END AS finding
         FROM found
     )
-    SELECT array_agg(ROW(id, nullif(finding, 'already'), finding IS NULL, terminal)::pgwf.cancel_verdict ORDER BY place),
+    SELECT array_agg(ROW(id, nullif(finding, 'already'), NULL, finding IS NULL)::pgwf.verdict ORDER BY place),
            array_agg(id) FILTER (WHERE finding IS NULL AND terminal),
            array_agg(id) FILTER (WHERE finding IS NULL AND NOT terminal)
     INTO v_verdicts, v_now, v_asked FROM judged;
@@ -56,7 +54,7 @@ BEGIN
            jsonb_build_object('reason', p_reason, 'was_active', TRUE, 'already_cancelled', FALSE, 'force', FALSE),
            jsonb_build_object('cancel_requested_at', p_now, 'cancel_requested_by', p_by, 'cancel_reason', p_reason),
            'ACTIVE', p_reason
-    FROM moved WHERE pgwf.is_trace_enabled();
+    FROM moved WHERE (SELECT trace FROM pgwf.settings);
     PERFORM pgwf._notify_cancel(p_ids);
 END $$;
 
@@ -102,7 +100,7 @@ BEGIN
                'cancel_reason', cancel_reason, 'last_error', last_error, 'rung', rung, 'stopped_at', p_now,
                'billing', billing, 'committed', committed),
            'CANCELLED', p_reason
-    FROM moved WHERE pgwf.is_trace_enabled();
+    FROM moved WHERE (SELECT trace FROM pgwf.settings);
     IF v_keys IS NOT NULL THEN
         PERFORM pgwf._elect(v_keys, p_now);
     END IF;
@@ -121,7 +119,7 @@ CREATE FUNCTION pgwf.cancel_jobs(
     p_running_only BOOLEAN DEFAULT FALSE, p_limit_jobs INTEGER DEFAULT 1000, p_after TEXT DEFAULT NULL,
     p_dry_run BOOLEAN DEFAULT FALSE
 ) RETURNS SETOF pgwf.answer LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_now     TIMESTAMPTZ := pgwf._now();
     v_ids     TEXT[] := p_job_ids;
@@ -153,24 +151,27 @@ CREATE FUNCTION pgwf._cancel_answers(
     p_ids TEXT[], p_by TEXT, p_reason TEXT, p_force BOOLEAN, p_running_only BOOLEAN, p_now TIMESTAMPTZ
 ) RETURNS SETOF pgwf.answer LANGUAGE plpgsql AS $$
 DECLARE
-    v_verdicts pgwf.cancel_verdict[];
+    v_verdicts pgwf.verdict[];
 BEGIN
     v_verdicts := pgwf._cancel(
-        ARRAY(SELECT DISTINCT id FROM unnest(p_ids) id WHERE id IS NOT NULL), p_by, p_reason, p_force, p_running_only,
+        ARRAY(SELECT id FROM unnest(p_ids) WITH ORDINALITY AS each (id, place)
+              WHERE id IS NOT NULL GROUP BY id ORDER BY min(place)), p_by, p_reason, p_force, p_running_only,
         p_now);
-    RETURN QUERY  -- an answer for each id, though one be named twice: only the first time did it change anything
-        SELECT each.place::INTEGER, v.refusal, NULL::TEXT[],
-               v.changed AND row_number() OVER (PARTITION BY each.id ORDER BY each.place) = 1, r.*
-        FROM unnest(p_ids) WITH ORDINALITY AS each (id, place)
-        JOIN unnest(v_verdicts) v ON v.job_id = each.id
-        LEFT JOIN pgwf.records r ON r.job_id = each.id
-        ORDER BY each.place;
+    IF cardinality(p_ids) > cardinality(v_verdicts) THEN  -- named twice: only the first time did it change anything
+        SELECT array_agg(ROW(v.job_id, v.refusal, NULL, v.changed AND each.nth = 1)::pgwf.verdict ORDER BY each.place)
+        INTO v_verdicts
+        FROM (SELECT id, place, row_number() OVER (PARTITION BY id ORDER BY place) AS nth
+              FROM unnest(p_ids) WITH ORDINALITY AS named (id, place)) each
+        JOIN unnest(v_verdicts) v ON v.job_id = each.id;
+    END IF;
+    RETURN QUERY SELECT * FROM pgwf._answers(v_verdicts, p_now);
 END $$;
 
 -- The ids of the next jobs of a need or an owner that such a cancel would change.
 CREATE FUNCTION pgwf._cancellable(
     p_need TEXT, p_owner TEXT, p_force BOOLEAN, p_running BOOLEAN, p_limit INTEGER, p_after TEXT, p_now TIMESTAMPTZ
-) RETURNS TEXT[] LANGUAGE plpgsql AS $$
+) RETURNS TEXT[] LANGUAGE plpgsql
+SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
     v_states TEXT[] := ARRAY['READY', 'PENDING_JOBS', 'AWAITING_FUTURE'] || CASE WHEN p_running THEN ARRAY['ACTIVE'] END;
     v_after  BIGINT := coalesce((SELECT seq FROM pgwf.jobs WHERE job_id = p_after),

@@ -34,7 +34,7 @@ END $$;
 
 CREATE FUNCTION pgwf.archive_cancelled_jobs(p_worker_id TEXT, p_limit INTEGER DEFAULT 100) RETURNS INTEGER
 LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_started TIMESTAMPTZ := clock_timestamp();
     v_count   INTEGER;
@@ -85,16 +85,16 @@ CREATE FUNCTION pgwf._purge(p_limit INTEGER, p_retention INTERVAL, p_now TIMESTA
 DECLARE
     v_count INTEGER;
 BEGIN
-    WITH old AS (
-        SELECT job_id FROM pgwf.jobs_archive WHERE purged_at IS NULL AND finished_at <= p_now - p_retention
-        ORDER BY finished_at LIMIT p_limit FOR UPDATE SKIP LOCKED
-    ), moved AS (
+    WITH moved AS (
         UPDATE pgwf.jobs_archive a SET payload = 'null', output = 'null', purged_at = p_now
-        FROM old WHERE a.job_id = old.job_id RETURNING a.job_id, a.outcome
+        WHERE a.job_id = ANY (ARRAY(
+            SELECT job_id FROM pgwf.jobs_archive WHERE purged_at IS NULL AND finished_at <= p_now - p_retention
+            ORDER BY finished_at LIMIT p_limit FOR UPDATE SKIP LOCKED))
+        RETURNING a.job_id, a.outcome
     ), told AS (
         INSERT INTO pgwf.jobs_trace (job_id, event_type, worker_id, event_at, input_data, output_data, state)
         SELECT job_id, 'job_purged', 'rescind:sweep', p_now, '{}', jsonb_build_object('purged_at', p_now), outcome
-        FROM moved WHERE pgwf.is_trace_enabled()
+        FROM moved WHERE (SELECT trace FROM pgwf.settings)
     )
     SELECT count(*) INTO v_count FROM moved;
     RETURN v_count;
@@ -120,7 +120,7 @@ BEGIN
     )
     INSERT INTO pgwf.jobs_trace (job_id, event_type, worker_id, event_at, input_data, output_data, state)
     SELECT job_id, 'key_forgotten', 'rescind:sweep', p_now, '{}', '{"idempotency_key": null, "body_hash": null}', state
-    FROM (SELECT * FROM live UNION ALL SELECT * FROM archived) each WHERE pgwf.is_trace_enabled();
+    FROM (SELECT * FROM live UNION ALL SELECT * FROM archived) each WHERE (SELECT trace FROM pgwf.settings);
     DELETE FROM pgwf.workers WHERE seen_at < p_now - INTERVAL '1 day';
 END $$;
 
@@ -129,7 +129,7 @@ CREATE FUNCTION pgwf.sweep(
     p_worker_id TEXT, p_limit INTEGER DEFAULT 500, p_retention INTERVAL DEFAULT '30 days',
     OUT lapsed INTEGER, OUT archived INTEGER, OUT timed_out INTEGER, OUT purged INTEGER, OUT more BOOLEAN
 ) LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_now TIMESTAMPTZ := pgwf._now();
     v_due INTEGER;

@@ -1,11 +1,9 @@
 -- Looking without touching: jobs, counts, histories, the feed, documents, and whether there is anything to do.
 
 CREATE FUNCTION pgwf.get_jobs(p_job_ids TEXT[]) RETURNS SETOF pgwf.answer LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
-    RETURN QUERY
-        SELECT each.place::INTEGER, NULL::TEXT, NULL::TEXT[], FALSE, r.*
-        FROM unnest(p_job_ids) WITH ORDINALITY AS each (id, place) JOIN pgwf.records r ON r.job_id = each.id;
+    RETURN QUERY SELECT * FROM pgwf._jobs(p_job_ids, pgwf._now());
 END $$;
 
 -- Jobs, newest first, behind the one whose `seq` is p_after. What is NULL does not narrow the list.
@@ -13,7 +11,7 @@ CREATE FUNCTION pgwf.list_jobs(
     p_need TEXT DEFAULT NULL, p_owner TEXT DEFAULT NULL, p_states TEXT[] DEFAULT NULL, p_purged BOOLEAN DEFAULT NULL,
     p_after BIGINT DEFAULT NULL, p_limit_jobs INTEGER DEFAULT 100
 ) RETURNS SETOF pgwf.answer LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_ids   TEXT[];
     v_where TEXT := concat(CASE WHEN p_need IS NOT NULL THEN ' AND x.next_need = $1' END,
@@ -22,7 +20,7 @@ DECLARE
 BEGIN
     PERFORM pgwf._check_limit(p_limit_jobs, 'limit_jobs');
     EXECUTE format($sql$
-        SELECT array_agg(job_id) FROM (
+        SELECT array_agg(job_id ORDER BY seq DESC) FROM (
             (SELECT x.job_id, x.seq FROM pgwf.jobs x
              WHERE ($4 IS NULL OR pgwf._state_of(x, $6) = ANY ($4)) AND $7 IS NOT TRUE %1$s
              ORDER BY x.seq DESC LIMIT $5)
@@ -33,9 +31,7 @@ BEGIN
             ORDER BY seq DESC LIMIT $5) newest
     $sql$, v_where)
     INTO v_ids USING p_need, p_owner, p_after, p_states, p_limit_jobs, pgwf._now(), p_purged;
-    RETURN QUERY
-        SELECT NULL::INTEGER, NULL::TEXT, NULL::TEXT[], FALSE, r.* FROM pgwf.records r
-        WHERE r.job_id = ANY (v_ids) ORDER BY r.seq DESC;
+    RETURN QUERY SELECT * FROM pgwf._jobs(v_ids, pgwf._now());
 END $$;
 
 -- How many jobs each need has in each state.
@@ -65,13 +61,13 @@ CREATE FUNCTION pgwf.job_history(p_job_id TEXT) RETURNS TABLE (
     trace_id BIGINT, job_id TEXT, event_type TEXT, worker_id TEXT, event_at TIMESTAMPTZ, input_data JSONB,
     output_data JSONB, state TEXT, reason TEXT, partial BOOLEAN
 ) LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     RETURN QUERY
         WITH told AS (
             SELECT t.* FROM pgwf.jobs_trace t WHERE t.job_id = p_job_id
         ), job AS (
-            SELECT r.* FROM pgwf.records r WHERE r.job_id = p_job_id
+            SELECT r.* FROM pgwf._jobs(ARRAY[p_job_id], pgwf._now()) r
         ), untold (event_type, worker_id, event_at, output_data, state, reason) AS (
             SELECT 'job_submitted', submitted_by, created_at, jsonb_build_object('next_need', next_need), NULL::TEXT, NULL
             FROM job WHERE NOT EXISTS (SELECT 1 FROM told t WHERE t.event_type = 'job_submitted')
@@ -106,7 +102,7 @@ END $$;
 -- caller's own longer transaction is in job_history, but may be missing here.
 CREATE FUNCTION pgwf.changes(p_after BIGINT DEFAULT 0, p_limit INTEGER DEFAULT 1000) RETURNS SETOF pgwf.jobs_trace
 LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     PERFORM pgwf._check_limit(p_limit, 'limit');
     RETURN QUERY
@@ -157,7 +153,8 @@ END $$;
 CREATE FUNCTION pgwf.look(
     p_worker_caps TEXT[], OUT work BOOLEAN, OUT sweep BOOLEAN, OUT due_in DOUBLE PRECISION
 ) LANGUAGE plpgsql STABLE
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_sort = off
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_now TIMESTAMPTZ := pgwf._now();
     v_due TIMESTAMPTZ;
@@ -168,7 +165,8 @@ BEGIN
         (SELECT until FROM pgwf.singleton_holds ORDER BY until LIMIT 1));
     work := v_due <= v_now IS TRUE OR EXISTS (
         SELECT 1 FROM unnest(p_worker_caps) need CROSS JOIN LATERAL (
-            SELECT 1 FROM pgwf.jobs j WHERE j.next_need = need AND j.stage = 'ready' LIMIT 1) ready);
+            SELECT 1 FROM pgwf.jobs j WHERE j.next_need = need AND j.stage = 'ready'
+            ORDER BY j.priority DESC, j.available_at, j.seq LIMIT 1) ready);
     sweep := EXISTS (SELECT 1 FROM pgwf.jobs WHERE stage = 'cancelled');
     due_in := CASE WHEN v_due > v_now THEN extract(epoch FROM v_due - v_now) END;
 END $$;

@@ -2,7 +2,7 @@
 -- the functions above.
 
 CREATE FUNCTION pgwf.submit_jobs(p_jobs JSON, p_worker_id TEXT DEFAULT NULL) RETURNS SETOF pgwf.answer LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_now   TIMESTAMPTZ := pgwf._now();
     v_specs pgwf.job_spec[];
@@ -12,10 +12,7 @@ BEGIN
         ROW(NULL, NULL, NULL, p_worker_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::pgwf.job_spec,
         p_jobs) s);
     v_ids := pgwf._submit(v_specs, v_now);
-    RETURN QUERY
-        SELECT each.place::INTEGER, NULL::TEXT, NULL::TEXT[], TRUE, r.*
-        FROM unnest(v_ids) WITH ORDINALITY AS each (id, place) JOIN pgwf.records r ON r.job_id = each.id
-        ORDER BY each.place;
+    RETURN QUERY SELECT * FROM pgwf._jobs(v_ids, v_now);
 END $$;
 
 CREATE FUNCTION pgwf.submit_job(
@@ -24,7 +21,7 @@ CREATE FUNCTION pgwf.submit_job(
     p_priority INTEGER DEFAULT 0, p_max_attempts INTEGER DEFAULT NULL, p_on_dependency_cancelled TEXT DEFAULT 'release',
     p_on_dependency_failed TEXT DEFAULT 'release', p_idempotency_key TEXT DEFAULT NULL, p_estimate BIGINT DEFAULT NULL
 ) RETURNS TABLE (job_id TEXT, next_need TEXT, wait_for TEXT[], available_at TIMESTAMPTZ) LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_ids TEXT[];
 BEGIN
@@ -32,7 +29,7 @@ BEGIN
         p_job_id, p_next_need, p_payload, p_worker_id, p_owner, p_priority, p_singleton_key, nullif(p_wait_for, '{}'),
         p_on_dependency_cancelled, p_on_dependency_failed, p_available_at, 0, p_max_attempts, p_idempotency_key, NULL,
         p_estimate, NULL)::pgwf.job_spec], pgwf._now());
-    RETURN QUERY SELECT r.job_id, r.next_need, r.wait_for, r.available_at FROM pgwf.records r WHERE r.job_id = v_ids[1];
+    RETURN QUERY SELECT r.job_id, r.next_need, r.wait_for, r.available_at FROM pgwf._jobs(v_ids, pgwf._now()) r;
 END $$;
 
 -- Lease up to p_limit_jobs jobs. One that finds nothing, while notifications are on, makes this session LISTEN for its
@@ -44,7 +41,7 @@ CREATE FUNCTION pgwf.get_work(
     job_id TEXT, lease_id TEXT, next_need TEXT, singleton_key TEXT, wait_for TEXT[], available_at TIMESTAMPTZ,
     lease_expires_at TIMESTAMPTZ, payload JSON, owner TEXT, priority INTEGER, attempt INTEGER, failures INTEGER
 ) LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_ids  TEXT[];
     v_need TEXT;
@@ -59,7 +56,8 @@ BEGIN
     RETURN QUERY
         SELECT j.job_id, j.lease_id, j.next_need, j.singleton_key, j.wait_for, j.available_at, j.lease_expires_at,
                j.payload, j.owner, j.priority, j.attempt, j.failures
-        FROM unnest(v_ids) WITH ORDINALITY AS each (id, place) JOIN pgwf.jobs j ON j.job_id = each.id
+        FROM unnest(v_ids) WITH ORDINALITY AS each (id, place) JOIN pgwf.jobs j ON j.job_id || '' = each.id
+        WHERE j.job_id = ANY (v_ids)
         ORDER BY each.place;
 END $$;
 
@@ -91,7 +89,7 @@ CREATE FUNCTION pgwf._refuse(p_job_id TEXT, p_sqlstate TEXT, p_message TEXT) RET
 DECLARE
     v_job RECORD;
 BEGIN
-    SELECT r.state, r.purged_at IS NOT NULL AS purged INTO v_job FROM pgwf.records r WHERE r.job_id = p_job_id;
+    SELECT r.state, r.purged_at IS NOT NULL AS purged INTO v_job FROM pgwf._jobs(ARRAY[p_job_id], pgwf._now()) r;
     RAISE EXCEPTION '%', p_message
         USING ERRCODE = CASE WHEN v_job.state IS NULL THEN 'PW001'
                              WHEN v_job.state = 'CANCELLED' AND p_sqlstate = 'PW005' THEN 'PW004' ELSE p_sqlstate END,
@@ -124,7 +122,7 @@ END $$;
 CREATE FUNCTION pgwf.extend_lease(
     p_job_id TEXT, p_lease_id TEXT, p_worker_id TEXT, p_additional_seconds INTEGER DEFAULT 60
 ) RETURNS TIMESTAMPTZ LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_now TIMESTAMPTZ := pgwf._now();
     v_job pgwf.jobs;
@@ -211,7 +209,7 @@ CREATE FUNCTION pgwf.reschedule_job(
     p_job_id TEXT, p_lease_id TEXT, p_worker_id TEXT, p_next_need TEXT, p_wait_for TEXT[] DEFAULT '{}',
     p_singleton_key TEXT DEFAULT NULL, p_available_at TIMESTAMPTZ DEFAULT clock_timestamp()
 ) RETURNS TABLE (job_id TEXT, next_need TEXT, wait_for TEXT[], available_at TIMESTAMPTZ) LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_job pgwf.jobs;
 BEGIN
@@ -228,7 +226,7 @@ CREATE FUNCTION pgwf.reschedule_unheld_job(
     p_job_id TEXT, p_worker_id TEXT, p_next_need TEXT, p_wait_for TEXT[] DEFAULT '{}'::TEXT[],
     p_singleton_key TEXT DEFAULT NULL, p_available_at TIMESTAMPTZ DEFAULT clock_timestamp()
 ) RETURNS TABLE (job_id TEXT, next_need TEXT, wait_for TEXT[], available_at TIMESTAMPTZ) LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_job pgwf.jobs;
 BEGIN
@@ -258,7 +256,7 @@ END $$;
 CREATE FUNCTION pgwf.complete_job(
     p_job_id TEXT, p_lease_id TEXT, p_worker_id TEXT, p_output JSON DEFAULT NULL
 ) RETURNS BOOLEAN LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     PERFORM pgwf._check_text(p_worker_id, 'worker_id');
     RETURN pgwf._complete_locked_job(
@@ -268,7 +266,7 @@ END $$;
 CREATE FUNCTION pgwf.complete_unheld_job(
     p_job_id TEXT, p_worker_id TEXT, p_output JSON DEFAULT NULL
 ) RETURNS BOOLEAN LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     PERFORM pgwf._check_text(p_worker_id, 'worker_id');
     RETURN pgwf._complete_locked_job(
@@ -288,14 +286,14 @@ BEGIN
         PERFORM pgwf._refuse(p_settlement.job_id, 'PW003',
             format('job %s is not actively leased by %s', p_settlement.job_id, p_settlement.lease_id));
     END IF;
-    RETURN (SELECT state FROM pgwf.records WHERE job_id = p_settlement.job_id);
+    RETURN (SELECT state FROM pgwf._jobs(ARRAY[p_settlement.job_id], pgwf._now()));
 END $$;
 
 -- The work failed. With p_retry_seconds it is tried again after that time while it has attempts left; NULL: never.
 CREATE FUNCTION pgwf.fail_job(
     p_job_id TEXT, p_lease_id TEXT, p_worker_id TEXT, p_error TEXT, p_retry_seconds DOUBLE PRECISION DEFAULT NULL
 ) RETURNS TEXT LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     PERFORM pgwf._check_text(p_worker_id, 'worker_id');
     RETURN pgwf._settle_one(ROW(p_job_id, p_lease_id, p_worker_id, 'fail', NULL, left(p_error, 10000), p_retry_seconds,
@@ -306,7 +304,7 @@ END $$;
 CREATE FUNCTION pgwf.release_job(
     p_job_id TEXT, p_lease_id TEXT, p_worker_id TEXT, p_reason TEXT DEFAULT NULL
 ) RETURNS TEXT LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     PERFORM pgwf._check_text(p_worker_id, 'worker_id');
     PERFORM pgwf._check_reason(p_reason);
@@ -318,7 +316,7 @@ END $$;
 CREATE FUNCTION pgwf.acknowledge_cancel(
     p_job_id TEXT, p_lease_id TEXT, p_worker_id TEXT, p_note TEXT DEFAULT NULL
 ) RETURNS TEXT LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     PERFORM pgwf._check_text(p_worker_id, 'worker_id');
     PERFORM pgwf._check_reason(p_note);
@@ -331,11 +329,11 @@ END $$;
 CREATE FUNCTION pgwf.cancel_job(
     p_job_id TEXT, p_worker_id TEXT, p_reason TEXT DEFAULT NULL, p_force BOOLEAN DEFAULT FALSE
 ) RETURNS pgwf.jobs LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_now     TIMESTAMPTZ := pgwf._now();
     v_job     pgwf.jobs;
-    v_verdict pgwf.cancel_verdict;
+    v_verdict pgwf.verdict;
 BEGIN
     PERFORM pgwf._check_text(p_worker_id, 'worker_id');
     PERFORM pgwf._not_null(p_job_id, 'job_id');
