@@ -5,6 +5,7 @@ Every method is a batch, none is optional, and a refusal is a typed error or, in
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -191,20 +192,73 @@ class Engine(Protocol):
 
 def open_engine(url: str, *, clock: Clock = SYSTEM_CLOCK) -> Engine:
     """The engine a URL names; nothing is touched before `install`."""
-    scheme, _, place = str(url).partition(":")
-    if scheme.lower() == "sqlite":
+    scheme, place = _split(url)
+    if scheme == "sqlite":
         from rescind.engines.sqlite.engine import SQLiteEngine
 
-        return SQLiteEngine(place.removeprefix("//"), clock=clock)
-    if scheme.lower() in ("postgres", "postgresql"):
-        try:
-            from rescind.engines.postgres.engine import PostgresEngine
-        except ModuleNotFoundError as problem:
-            raise InvalidInput(
-                f"PostgreSQL needs {problem.name}: pip install 'rescind[postgres]'"
-            ) from problem
-        return PostgresEngine(str(url), clock=clock)
+        return SQLiteEngine(place, clock=clock)
+    with _extra("postgres"):
+        from rescind.engines.postgres.engine import PostgresEngine
+
+    return PostgresEngine(str(url), clock=clock)
+
+
+class Administration(Protocol):
+    """What an operator does to a store as a whole; jobs are the engine's affair. Nothing is touched before a
+    method is called, and `script` touches nothing at all."""
+
+    place: str  # where the store is, fit to be shown: no password
+
+    async def install(self) -> list[str]:
+        """Make the store, or make its schema anew over what is there; nothing stored is lost. Remarks."""
+
+    async def upgrade(self) -> list[str]:
+        """Bring a store of an older version to this one; one of this version is left alone. Remarks."""
+
+    def script(self) -> str:
+        """The schema, for those who would rather run it themselves."""
+
+    async def check(self) -> list[str]:
+        """What is wrong with it, a sentence each."""
+
+    async def facts(self) -> dict[str, Any]:
+        """What an operator wants to know besides: versions and switches, by name."""
+
+    async def version(self) -> int | None:
+        """Of the schema; None: there is none."""
+
+
+def open_administration(url: str, *, clock: Clock = SYSTEM_CLOCK) -> Administration:
+    scheme, place = _split(url)
+    if scheme == "sqlite":
+        from rescind.engines.sqlite.administration import SQLiteAdministration
+
+        return SQLiteAdministration(place)
+    with _extra("postgres"):
+        from rescind.engines.postgres.administration import PostgresAdministration
+
+    return PostgresAdministration(str(url), clock=clock)
+
+
+def _split(url: str) -> tuple[Literal["sqlite", "postgres"], str]:
+    scheme, _, place = str(url).partition(":")
+    match scheme.lower():
+        case "sqlite":
+            return "sqlite", place.removeprefix("//")
+        case "postgres" | "postgresql":
+            return "postgres", place
+    secret = "@" in place or "password" in str(url)
+    shown = scheme.partition("=")[0] if secret else str(url)
     raise InvalidInput(
-        f"no engine for {url!r}: use postgres://user@host/database, sqlite:///absolute/path.db "
+        f"no engine for {shown!r}: use postgres://user@host/database, sqlite:///absolute/path.db "
         "or sqlite:relative/path.db"
     )
+
+
+@contextmanager
+def _extra(name: str) -> Iterator[None]:
+    """What is imported inside comes with an extra of this name."""
+    try:
+        yield
+    except ModuleNotFoundError as problem:
+        raise InvalidInput(f"this URL needs {problem.name}: pip install 'rescind[{name}]'") from problem

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from rescind.cli import db
 from rescind.cli.cancel import cancel
 from rescind.cli.demo import demo
 from rescind.cli.failure import ExitCode, complain, report, report_usage
@@ -55,6 +56,11 @@ _PANELS: Final[dict[str, dict[str, Callable[..., Any]]]] = {
 for _panel, _commands in _PANELS.items():
     for _name, _function in _commands.items():
         app.command(_name, cls=_Command, rich_help_panel=_panel)(_function)
+
+_db = typer.Typer(cls=_Group, callback=db.db, invoke_without_command=True)
+for _function in (db.install, db.upgrade, db.sql, db.check):
+    _db.command(cls=_Command)(_function)
+app.add_typer(_db, name="db", rich_help_panel="The queue")
 
 
 @app.callback(invoke_without_command=True)

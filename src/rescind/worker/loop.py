@@ -53,8 +53,12 @@ class Loop:
             Sweeper(engine, seconds=settings.sweep_seconds, retention=settings.retention) if sweeps else None
         )
         self._outbox: list[Settlement] = []
-        self._in_flight: asyncio.Future[Settled] | None = None
-        self._being_settled: Sequence[Settlement] = ()
+        self._in_flight: dict[asyncio.Future[Settled], Sequence[Settlement]] = {}  # with what each settles
+        # A store in another process works while we do: two exchanges take turns, each for half of the slots.
+        self._lanes = 2 if engine.needs_event_loop else 1
+        self._asking = 0  # exchanges under way
+        self._claiming = 0  # the slots they ask to fill
+        self._pause = _POLL_SECONDS[0]
         self._busy = 0  # handlers that are running, abandoned ones included
         self._turn = asyncio.Event()  # there may be something to settle or to claim
         self._stopping = asyncio.Event()
@@ -97,11 +101,11 @@ class Loop:
     async def _let_go(self) -> None:
         """Cancelled, or broken: give back at once what would otherwise come back when its lease lapses."""
         left = [*self._outbox, *(give_back(attempt) for attempt in self._attempts.values())]
-        if self._in_flight is not None:  # an exchange that was answered to nobody
+        for exchange, settlements in self._in_flight.items():  # answered to nobody
             try:
-                left += [_unstarted(job) for job in (await self._in_flight).claimed]
+                left += [_unstarted(job) for job in (await exchange).claimed]
             except Exception:
-                left += self._being_settled
+                left += settlements
         if left:
             with contextlib.suppress(Exception):
                 await self._engine.settle(left)
@@ -109,19 +113,40 @@ class Loop:
     # Claiming and settling, in one round trip
 
     async def _exchange_until_done(self, group: asyncio.TaskGroup, until_empty: bool) -> None:
-        pause, longest = _POLL_SECONDS
         self._turn.set()
         while not self._is_over():
-            await wait_first(self._turn, pause)
+            await wait_first(self._turn, self._pause)
             self._turn.clear()
+            if self._may_ask() and not self._is_over():
+                self._asking += 1
+                group.create_task(self._take_turn(group, until_empty))
+
+    def _may_ask(self) -> bool:
+        """One exchange at any time; another beside it when there is a lane's worth to settle or to claim."""
+        if self._asking == 0:
+            return True
+        return self._asking < self._lanes and len(self._outbox) + self._free() >= self._share()
+
+    def _free(self) -> int:
+        return max(0, self._info.slots - self._busy - self._claiming)
+
+    def _share(self) -> int:
+        return -(-self._info.slots // self._lanes)
+
+    async def _take_turn(self, group: asyncio.TaskGroup, until_empty: bool) -> None:
+        try:
             turn = await self._exchange(group)
-            pause = _POLL_SECONDS[0] if turn is Turn.MOVED else min(pause * 2, longest)
-            if until_empty and turn is Turn.NOTHING and await self._is_empty():
-                self.stop()
+        finally:
+            self._asking -= 1
+        self._pause = _POLL_SECONDS[0] if turn is Turn.MOVED else min(self._pause * 2, _POLL_SECONDS[1])
+        if until_empty and turn is Turn.NOTHING and await self._is_empty():
+            self.stop()
+        if self._outbox or self._stopping.is_set():
+            self._turn.set()
 
     async def _is_empty(self) -> bool:
         """Nothing was there to claim: does nothing run, and would a sweep set nothing free?"""
-        if self._busy or self._outbox:
+        if self._busy or self._outbox or self._asking:
             return False
         try:
             return await sweep_all(self._engine, self._settings.retention) == Swept()
@@ -130,14 +155,15 @@ class Loop:
             return False
 
     def _is_over(self) -> bool:
-        return self._stopping.is_set() and not self._attempts and not self._outbox
+        return self._stopping.is_set() and not (self._attempts or self._outbox or self._asking)
 
     async def _exchange(self, group: asyncio.TaskGroup) -> Turn:
         """Settle what has ended and fill the free slots."""
         settlements, self._outbox = self._outbox, []
+        claim = self._claim()
         sent = self._clock.monotonic()
         try:
-            settled = await self._ask(settlements, self._claim())
+            settled = await self._ask(settlements, claim)
         except StoreClosed as problem:
             return self._end(problem)
         except Unavailable as problem:
@@ -151,18 +177,24 @@ class Loop:
             self._take_answer(settlement, answer)
         for job in settled.claimed:
             self._start(group, job, expires=sent + self._settings.lease_seconds)
+        if claim is not None and len(settled.claimed) == claim.limit:  # there is more where these came from
+            self._turn.set()
         return Turn.MOVED if settlements or settled.claimed else Turn.NOTHING
 
     async def _ask(self, settlements: Sequence[Settlement], claim: Claim | None) -> Settled:
         """Shielded: if we are cancelled meanwhile, what was claimed for us is still given back."""
-        self._being_settled = settlements
-        self._in_flight = asyncio.ensure_future(self._engine.settle(settlements, claim))
+        limit = claim.limit if claim else 0
+        exchange = asyncio.ensure_future(self._engine.settle(settlements, claim))
+        self._in_flight[exchange] = settlements
+        self._claiming += limit
         try:
-            settled = await asyncio.shield(self._in_flight)
+            settled = await asyncio.shield(exchange)
         except Exception:  # a cancellation is none, and leaves it for `_let_go`
-            self._in_flight = None
+            del self._in_flight[exchange]
             raise
-        self._in_flight = None
+        finally:
+            self._claiming -= limit
+        del self._in_flight[exchange]
         return settled
 
     async def _wait_for_store(self, problem: Unavailable) -> None:
@@ -212,7 +244,7 @@ class Loop:
             self._turn.set()
 
     def _claim(self) -> Claim | None:
-        free = self._info.slots - self._busy
+        free = min(self._free(), self._share())
         if free <= 0 or self._stopping.is_set():
             return None
         return Claim(

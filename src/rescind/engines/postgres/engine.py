@@ -21,18 +21,18 @@ from rescind.engine import (
     Swept,
     WorkerInfo,
 )
-from rescind.engines.postgres import installation, joining
+from rescind.engines.postgres import installation, joining, submission
 from rescind.engines.postgres.listener import Listener
 from rescind.engines.postgres.refusal import from_answer
 from rescind.engines.postgres.rows import (
     job_from_row,
     reports_to_json,
     settlements_to_json,
-    specs_to_json,
     states_to_array,
     to_json,
 )
 from rescind.engines.postgres.server import Server
+from rescind.engines.postgres.submission import GET
 from rescind.engines.postgres.trace import events_from_rows
 from rescind.errors import InvalidInput, JobNotFoundError, RescindError
 from rescind.job import CancelOutcome, CancelRequest, CancelResult, Event, Job
@@ -54,7 +54,6 @@ _VERB_OF: Final[dict[type[Settlement], Verb]] = {
 }
 _POLICIES: Final = "policies"
 
-_SUBMIT: Final = "SELECT * FROM pgwf.submit_jobs($1::json)"
 _SETTLE: Final = "SELECT * FROM pgwf.settle_jobs($1::json, $2, $3, $4, $5)"
 _EXTEND: Final = "SELECT * FROM pgwf.extend_jobs($1::json, $2::json, $3)"
 _CANCEL: Final = "SELECT * FROM pgwf.cancel_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
@@ -65,7 +64,6 @@ _RESCHEDULE_UNHELD: Final = """
     SELECT g.* FROM pgwf.reschedule_unheld_job(
         $1, $2, $3, $4, $5, coalesce($6::text::timestamptz, pgwf._now()) + make_interval(secs => $7)) moved
     CROSS JOIN LATERAL pgwf.get_jobs(ARRAY[moved.job_id]) g"""
-_GET: Final = "SELECT * FROM pgwf.get_jobs($1)"
 
 
 class PostgresEngine:
@@ -79,9 +77,14 @@ class PostgresEngine:
         self._listeners: set[Listener] = set()
 
     async def install(self, *, create: bool = True) -> None:
-        if not self.server.is_open:
-            await self.server.open()
+        if self.server.is_open:
+            return
+        await self.server.open()
+        try:
             await installation.ensure(self.server, create=create)
+        except BaseException:
+            await self.server.close()  # so that it can be tried again
+            raise
 
     async def close(self) -> None:
         for listener in self._listeners:
@@ -91,16 +94,20 @@ class PostgresEngine:
     async def submit(self, specs: Sequence[JobSpec], *, connection: Any = None) -> Sequence[Job]:
         if not specs:
             return []
-        body = specs_to_json(specs)
         if connection is not None:
-            return [job_from_row(row) for row in await joining.fetch(connection, _SUBMIT, body)]
-        return [job_from_row(row) for row in await self.server.fetch(_SUBMIT, body)]
+            return await joining.submit(connection, specs)
+        return await submission.submit(self.server, specs)
 
     async def claim(self, claim: Claim) -> Sequence[Job]:
         return (await self._settle([], claim)).claimed
 
     async def settle(self, settlements: Sequence[Settlement], claim: Claim | None = None) -> Settled:
-        """One round trip, unless a job is named more than once."""
+        """One round trip, unless a job is named more than once.
+
+        When the answer is lost (`Unavailable`), say it again: what was taken in the first time is refused as
+        `LeaseLost`, whose `state` tells what came of it, and changes nothing. Jobs that were claimed in an
+        answer that was lost come back when their leases lapse.
+        """
         answers: list[Job | RescindError] = []
         *first, last = [*_apart(settlements)] or [[]]
         for group in first:
@@ -116,7 +123,8 @@ class PostgresEngine:
         asked: tuple[Any, ...] = (None, None, 60, 1)
         if claim is not None:
             asked = (claim.worker, [*claim.needs], claim.lease_seconds, claim.limit)
-        rows = await self.server.fetch(_SETTLE, settlements_to_json(settlements), *asked)
+        said, seconds = settlements_to_json(settlements), _patience(asked[2])
+        rows = await self.server.fetch(_SETTLE, said, *asked, seconds=seconds)
         answers: list[Job | RescindError] = []
         for settlement, row in zip(settlements, rows, strict=False):
             answers.append(_answer(row, settlement.lease.job_id, _VERB_OF[type(settlement)]))
@@ -128,7 +136,8 @@ class PostgresEngine:
         info = {**msgspec.structs.asdict(worker), "worker_id": worker.id}
         beats: list[Beat] = []
         for group in [*_apart(reports)] or [[]]:
-            rows = await self.server.fetch(_EXTEND, to_json(info), reports_to_json(group), lease_seconds)
+            said = (to_json(info), reports_to_json(group), lease_seconds)
+            rows = await self.server.fetch(_EXTEND, *said, seconds=_patience(lease_seconds or 60))
             for report, row in zip(group, rows, strict=True):
                 beats.append(_beat(row, report.lease.job_id))
         return beats
@@ -177,7 +186,7 @@ class PostgresEngine:
         return Swept(row["lapsed"], row["archived"], row["timed_out"], row["purged"], row["more"])
 
     async def get(self, ids: Sequence[str]) -> Sequence[Job | None]:
-        found = {row["place"]: job_from_row(row) for row in await self.server.fetch(_GET, list(ids))}
+        found = {row["place"]: job_from_row(row) for row in await self.server.fetch(GET, list(ids))}
         return [found.get(place) for place in range(1, len(ids) + 1)]
 
     async def list(self, filter: Filter, *, limit: int, after: str | None = None) -> Page:
@@ -260,6 +269,11 @@ class PostgresEngine:
                 yield hint
         finally:
             self._listeners.discard(listener)
+
+
+def _patience(lease_seconds: float) -> float:
+    """How long a worker waits for an answer: while there is time to ask once more before its lease ends."""
+    return max(1.0, lease_seconds / 3)
 
 
 def _apart(said: Sequence[T]) -> Iterator[list[T]]:

@@ -16,6 +16,7 @@ _log = logging.getLogger(__name__)
 _LOOK_SECONDS: Final = 1.0  # the longest pause between two looks at the clock's work
 _POLL_SECONDS: Final = 0.1  # the pause where nobody calls
 _RECONNECT_SECONDS: Final = (0.1, 5.0)
+_ANSWER_SECONDS: Final = 10.0  # a connection that is silent for so long is made anew
 
 _CANCEL: Final = "pgwf.cancel"
 _SWEEP: Final = "pgwf.sweep"
@@ -44,7 +45,8 @@ class Listener:
                     if isinstance(problem, StoreClosed):
                         return
                     _log.warning("not listening for a moment: %s", problem)
-                    await self._server.clock.sleep(pause)
+                    self._news.clear()
+                    await wait_first(self._news, pause)
                     pause = min(pause * 2, _RECONNECT_SECONDS[1])
         finally:
             await self._hang_up()
@@ -86,7 +88,7 @@ class Listener:
         self._hear(Hint("sweep"))
 
     def _cancel(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
-        self._hear(Hint("cancel", tuple(str(payload).split(" "))))
+        self._hear(Hint("cancel", tuple(str(payload).split("\n"))))
 
     def _hear(self, hint: Hint) -> None:
         if hint not in self._heard:
@@ -98,16 +100,22 @@ class Listener:
         self._news.set()
 
     async def _missed(self) -> list[Hint]:
-        ids = (await self._server.fetch(_CANCELLING))[0]["ids"]
+        ids = (await self._ask(_CANCELLING))[0]["ids"]
         return [Hint("cancel", tuple(ids))] if ids else []
 
     async def _look(self) -> tuple[list[Hint], float]:
-        (seen,) = await self._server.fetch(_LOOK, self._needs)
+        (seen,) = await self._ask(_LOOK, self._needs)
         hints = [Hint(kind) for kind in ("work", "sweep") if seen[kind]]
         if self._server.pooled:
             return [*hints, *await self._missed()], _POLL_SECONDS
         due_in = seen["due_in"]
         return hints, min(_LOOK_SECONDS, due_in) if due_in is not None else _LOOK_SECONDS
+
+    async def _ask(self, sql: str, *parameters: Any) -> Sequence[Any]:
+        """On the connection that listens: so it is noticed when that one has gone without a word."""
+        if self._connection is None:
+            return await self._server.fetch(sql, *parameters, seconds=_ANSWER_SECONDS)
+        return await self._server.ask(self._connection, sql, *parameters, seconds=_ANSWER_SECONDS)
 
     async def _hang_up(self) -> None:
         connection, self._connection = self._connection, None

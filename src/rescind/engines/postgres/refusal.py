@@ -34,6 +34,7 @@ AWAY: Final = (
     OSError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
@@ -43,19 +44,29 @@ AWAY: Final = (
 
 
 @contextlib.contextmanager
-def translated(verb: Verb | None = None) -> Iterator[None]:
-    """Everything that goes wrong inside comes out as an error of rescind."""
+def translated(place: str, verb: Verb | None = None) -> Iterator[None]:
+    """Everything that goes wrong inside, at this place, comes out as an error of rescind."""
     try:
         yield
-    except asyncpg.PostgresError as problem:
-        words = str(problem.args[0] if problem.args else problem)
-        raise from_sqlstate(problem.sqlstate or "", words, problem.detail, verb) from problem
+    except asyncpg.ClientConfigurationError as problem:  # it was our URL that it could not make sense of
+        raise errors.InvalidInput(f"{place} cannot be opened: {problem}") from problem
     except AWAY as problem:
-        words = str(problem) or type(problem).__name__
-        raise errors.Unavailable(f"PostgreSQL cannot be reached: {words}") from problem
+        raise errors.Unavailable(f"{place} cannot be reached: {_words(problem)}") from problem
+    except asyncpg.PostgresError as problem:
+        raise from_sqlstate(
+            problem.sqlstate or "", _words(problem), getattr(problem, "detail", None), place, verb
+        ) from problem
 
 
-def from_sqlstate(code: str, words: str, detail: str | None, verb: Verb | None = None) -> errors.RescindError:
+def _words(problem: Exception) -> str:
+    if isinstance(problem, TimeoutError):
+        return "it does not answer"
+    return str(problem.args[0] if problem.args else "") or type(problem).__name__
+
+
+def from_sqlstate(
+    code: str, words: str, detail: str | None, place: str, verb: Verb | None = None
+) -> errors.RescindError:
     """By code, so that it is the same whichever driver brought it."""
     if code.startswith("PW"):
         return refused(code, words, _told(detail), verb)
@@ -72,9 +83,15 @@ def from_sqlstate(code: str, words: str, detail: str | None, verb: Verb | None =
         return errors.StoreReadOnly(
             f"{words}: the database user needs a role such as pgwf_producer or pgwf_worker"
         )
+    if code == "3D000":
+        return errors.NoSuchStore(f"{place} is not there: {words}. Create it, or correct the URL")
+    if code in ("3F000", "42883"):
+        return errors.NoSuchStore(f"{place} has no pgwf schema of this version: {words}")
+    if code == "25P02":
+        return errors.InvalidInput(f"{words}: roll this transaction back first")
     if code.startswith("22"):
         return errors.InvalidInput(words)
-    return errors.Unavailable(f"PostgreSQL refused: {words} (SQLSTATE {code})")
+    return errors.Unavailable(f"{place} refused: {words} (SQLSTATE {code or 'unknown'})")
 
 
 def refused(code: str, words: str, told: dict[str, Any], verb: Verb | None) -> errors.RescindError:

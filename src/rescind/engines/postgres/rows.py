@@ -36,9 +36,14 @@ _FIELDS: Final = tuple(
     for name in (field.name for field in msgspec.structs.fields(Job))
 )
 
+PLAIN_COLUMNS: Final = ", ".join(
+    f"{column}::text" if decode is payload.decode else column for _, column, decode in _FIELDS
+)
+"""The same columns without JSON, which connections that are not ours may decode as they like."""
+
 
 def job_from_row(row: Any) -> Job:
-    """The job in a row that has the columns of `pgwf.records`."""
+    """The job in a row that has the columns of `pgwf.answer`."""
     return Job(
         **{
             name: decode(value) if decode else value

@@ -30,6 +30,7 @@
 -- Plans. A session plans a statement once and may do so while the tables are empty; what is best then must still be right
 -- at a million rows. So the functions forbid sequential scans and keep one plan; jobs are found by `job_id = ANY (...)`
 -- and joined or sorted on `job_id || ''`, which no index order can serve: the whole index is then never worth reading.
+-- That makes the one row of settings look dear, so jit is off: nothing is to be compiled for its sake.
 --
 -- This script may be run as often as one likes, also over an older version: nothing stored is lost.
 
@@ -52,13 +53,37 @@ BEGIN
     END IF;
 END $$;
 
--- Views and functions are made anew, whatever shape an older version gave them: one overload per name.
-DROP VIEW IF EXISTS pgwf.jobs_friendly_status, pgwf.jobs_with_status, pgwf.policies;
+-- The first version kept its settings in functions.
+DO $$
+BEGIN
+    IF to_regclass('pgwf.settings') IS NULL THEN
+        IF to_regprocedure('pgwf.is_trace_enabled()') IS NOT NULL THEN
+            PERFORM set_config('pgwf.old_trace', pgwf.is_trace_enabled()::TEXT, TRUE);
+        END IF;
+        IF to_regprocedure('pgwf.is_notify_enabled()') IS NOT NULL THEN
+            PERFORM set_config('pgwf.old_notify', pgwf.is_notify_enabled()::TEXT, TRUE);
+        END IF;
+    END IF;
+END $$;
+
+-- Views and functions are made anew, whatever shape an older version gave them: one overload per name. What a view uses
+-- goes after the views, what uses a view before them; and among functions the newest goes first.
 DO $$
 DECLARE
     v_old REGPROCEDURE;
 BEGIN
-    FOR v_old IN SELECT oid::REGPROCEDURE FROM pg_proc WHERE pronamespace = 'pgwf'::REGNAMESPACE LOOP
-        EXECUTE format('DROP ROUTINE %s', v_old);
+    FOR v_pass IN 1 .. 2 LOOP
+        FOR v_old IN
+            SELECT oid::REGPROCEDURE FROM pg_proc WHERE pronamespace = 'pgwf'::REGNAMESPACE ORDER BY oid DESC
+        LOOP
+            BEGIN
+                EXECUTE format('DROP ROUTINE %s', v_old);
+            EXCEPTION WHEN dependent_objects_still_exist THEN
+                IF v_pass = 2 THEN
+                    RAISE;
+                END IF;
+            END;
+        END LOOP;
+        DROP VIEW IF EXISTS pgwf.jobs_friendly_status, pgwf.jobs_with_status, pgwf.policies;
     END LOOP;
 END $$;

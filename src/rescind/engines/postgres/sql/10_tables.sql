@@ -8,7 +8,10 @@ CREATE TABLE IF NOT EXISTS pgwf.settings (
     notify         BOOLEAN NOT NULL DEFAULT FALSE,
     clock_offset   INTERVAL NOT NULL DEFAULT '0'  -- moves pgwf._now(): for tests, and only the owner may write it
 );
-INSERT INTO pgwf.settings (schema_version) VALUES (1) ON CONFLICT (only_row) DO UPDATE SET schema_version = 1;
+INSERT INTO pgwf.settings (schema_version, trace, notify)
+VALUES (1, coalesce(nullif(current_setting('pgwf.old_trace', TRUE), '')::BOOLEAN, TRUE),
+        coalesce(nullif(current_setting('pgwf.old_notify', TRUE), '')::BOOLEAN, FALSE))
+ON CONFLICT (only_row) DO UPDATE SET schema_version = 1;
 
 CREATE SEQUENCE IF NOT EXISTS pgwf.jobs_seq;
 
@@ -51,6 +54,9 @@ BEGIN
     FOREACH v_table IN ARRAY ARRAY['pgwf.jobs', 'pgwf.jobs_archive'] LOOP
         EXECUTE format($sql$
             ALTER TABLE %s
+                ADD COLUMN IF NOT EXISTS wait_for TEXT[] NOT NULL DEFAULT '{}',
+                ADD COLUMN IF NOT EXISTS singleton_key TEXT,
+                ADD COLUMN IF NOT EXISTS available_at TIMESTAMPTZ DEFAULT clock_timestamp(),
                 ADD COLUMN IF NOT EXISTS created_at TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
                 ADD COLUMN IF NOT EXISTS cancel_requested BOOLEAN NOT NULL DEFAULT FALSE,
                 ADD COLUMN IF NOT EXISTS cancel_requested_by TEXT,
@@ -94,6 +100,8 @@ END $$;
 --   future     available_at had not come        waiting    wait_for is not empty
 --   leased     a worker holds or held it        cancelled  stopped, waits for its archival
 ALTER TABLE pgwf.jobs
+    ADD COLUMN IF NOT EXISTS lease_id TEXT,
+    ADD COLUMN IF NOT EXISTS lease_expires_at TIMESTAMPTZ NOT NULL DEFAULT '-infinity',
     ADD COLUMN IF NOT EXISTS lease_worker TEXT,
     ADD COLUMN IF NOT EXISTS stage TEXT NOT NULL DEFAULT 'ready';
 

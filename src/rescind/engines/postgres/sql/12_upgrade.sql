@@ -9,6 +9,7 @@ BEGIN
         ALTER TABLE pgwf.jobs ALTER COLUMN lease_id TYPE TEXT USING lease_id::TEXT;
     END IF;
     UPDATE pgwf.jobs SET lease_expires_at = '-infinity' WHERE lease_expires_at IS NULL;
+    UPDATE pgwf.jobs SET lease_id = NULL WHERE lease_id IS NOT NULL AND lease_expires_at = '-infinity';
     UPDATE pgwf.jobs SET wait_for = '{}' WHERE wait_for IS NULL;
     UPDATE pgwf.jobs_archive SET wait_for = '{}' WHERE wait_for IS NULL;
     ALTER TABLE pgwf.jobs ALTER COLUMN lease_expires_at SET NOT NULL, ALTER COLUMN lease_expires_at SET DEFAULT '-infinity',

@@ -15,17 +15,15 @@ CREATE INDEX IF NOT EXISTS singleton_holds_lease ON pgwf.singleton_holds (lease_
 -- Who waits for a job that ended.
 CREATE INDEX IF NOT EXISTS jobs_waiting ON pgwf.jobs USING gin (wait_for) WITH (fastupdate = off) WHERE wait_for <> '{}';
 -- What people look for.
-CREATE INDEX IF NOT EXISTS jobs_by_seq ON pgwf.jobs (seq);
 CREATE INDEX IF NOT EXISTS jobs_by_need ON pgwf.jobs (next_need, seq);
 CREATE INDEX IF NOT EXISTS jobs_by_owner ON pgwf.jobs (owner, seq) WHERE owner IS NOT NULL;
-CREATE INDEX IF NOT EXISTS jobs_archive_by_seq ON pgwf.jobs_archive (seq);
 CREATE INDEX IF NOT EXISTS jobs_archive_by_need ON pgwf.jobs_archive (next_need, seq);
 CREATE INDEX IF NOT EXISTS jobs_archive_by_owner ON pgwf.jobs_archive (owner, seq) WHERE owner IS NOT NULL;
 CREATE INDEX IF NOT EXISTS jobs_archive_retained ON pgwf.jobs_archive (finished_at) WHERE purged_at IS NULL;
 -- One job per owner and idempotency key; an advisory lock keeps it true over both tables.
-CREATE INDEX IF NOT EXISTS jobs_idempotency ON pgwf.jobs (coalesce(owner, ''), idempotency_key)
+CREATE UNIQUE INDEX IF NOT EXISTS jobs_idempotency ON pgwf.jobs (coalesce(owner, ''), idempotency_key)
     WHERE idempotency_key IS NOT NULL;
-CREATE INDEX IF NOT EXISTS jobs_archive_idempotency ON pgwf.jobs_archive (coalesce(owner, ''), idempotency_key)
+CREATE UNIQUE INDEX IF NOT EXISTS jobs_archive_idempotency ON pgwf.jobs_archive (coalesce(owner, ''), idempotency_key)
     WHERE idempotency_key IS NOT NULL;
 CREATE INDEX IF NOT EXISTS jobs_idempotency_age ON pgwf.jobs (created_at) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX IF NOT EXISTS jobs_archive_idempotency_age ON pgwf.jobs_archive (created_at)

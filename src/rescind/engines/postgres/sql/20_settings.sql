@@ -3,7 +3,7 @@
 -- The one clock of the schema; its offset is a row that only the owner may write.
 CREATE FUNCTION pgwf._now() RETURNS TIMESTAMPTZ LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN clock_timestamp() + (SELECT clock_offset FROM pgwf.settings);
+    RETURN clock_timestamp() + (SELECT clock_offset FROM pgwf.settings WHERE only_row);
 END $$;
 
 CREATE FUNCTION pgwf.schema_version() RETURNS INTEGER LANGUAGE sql STABLE
@@ -20,7 +20,7 @@ END $$;
 CREATE FUNCTION pgwf.is_trace_enabled() RETURNS BOOLEAN LANGUAGE plpgsql STABLE
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN (SELECT trace FROM pgwf.settings);
+    RETURN (SELECT trace FROM pgwf.settings WHERE only_row);
 END $$;
 
 CREATE FUNCTION pgwf.set_notify(p_enabled BOOLEAN) RETURNS VOID LANGUAGE plpgsql
@@ -33,7 +33,7 @@ END $$;
 CREATE FUNCTION pgwf.is_notify_enabled() RETURNS BOOLEAN LANGUAGE plpgsql STABLE
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN (SELECT notify FROM pgwf.settings);
+    RETURN (SELECT notify FROM pgwf.settings WHERE only_row);
 END $$;
 
 -- One line of a job's history. Statements that move many jobs insert their lines in bulk instead.
@@ -52,7 +52,8 @@ END $$;
 CREATE FUNCTION pgwf._notify_needs(p_needs TEXT[]) RETURNS VOID LANGUAGE plpgsql AS $$
 BEGIN
     IF p_needs <> '{}' AND pgwf.is_notify_enabled() THEN
-        PERFORM pg_notify('pgwf.need.' || need, '') FROM unnest(p_needs) need GROUP BY need;
+        PERFORM pg_notify('pgwf.need.' || need, '') FROM unnest(p_needs) need
+        WHERE octet_length(need) <= 53 GROUP BY need;  -- the first pgwf took longer ones: nobody can listen for those
     END IF;
 END $$;
 
@@ -65,8 +66,8 @@ END $$;
 CREATE FUNCTION pgwf._notify_cancel(p_ids TEXT[]) RETURNS VOID LANGUAGE plpgsql AS $$
 BEGIN
     IF p_ids <> '{}' AND pgwf.is_notify_enabled() THEN
-        PERFORM pg_notify('pgwf.cancel', string_agg(id, ' '))
-        FROM unnest(p_ids) WITH ORDINALITY AS each (id, place) GROUP BY place / 14;
+        PERFORM pg_notify('pgwf.cancel', string_agg(id, E'\n'))
+        FROM unnest(p_ids) WITH ORDINALITY AS each (id, place) WHERE octet_length(id) <= 512 GROUP BY place / 14;
     END IF;
 END $$;
 
@@ -114,12 +115,9 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION pgwf._check_moment(p_value TIMESTAMPTZ, p_name TEXT) RETURNS VOID LANGUAGE plpgsql AS $$
-BEGIN
-    IF NOT isfinite(p_value) THEN
-        PERFORM pgwf._invalid(p_name || ' must be a finite time');
-    END IF;
-END $$;
+-- A time that every client can read: most know the years 1 to 9999 and no more.
+CREATE FUNCTION pgwf._is_moment(p_value TIMESTAMPTZ) RETURNS BOOLEAN LANGUAGE sql IMMUTABLE
+RETURN p_value BETWEEN TIMESTAMPTZ '0001-01-01 00:00:00+00' AND TIMESTAMPTZ '9999-12-31 23:59:59.999999+00';
 
 -- A number of seconds: from 0, or from just above it, up to ten years.
 CREATE FUNCTION pgwf._check_seconds(p_value DOUBLE PRECISION, p_name TEXT, p_positive BOOLEAN DEFAULT TRUE) RETURNS VOID

@@ -6,6 +6,36 @@ SELECT each.key AS need, each.value AS rules
 FROM pgwf.documents d CROSS JOIN jsonb_each(d.body) each
 WHERE d.name = 'policies';
 
+-- A rule that cannot be followed must not get in: every later move of its need would stumble over it.
+CREATE FUNCTION pgwf._check_policies(p_body JSONB) RETURNS VOID LANGUAGE plpgsql AS $$
+DECLARE
+    v_flaw TEXT;
+BEGIN
+    IF jsonb_typeof(p_body) <> 'object' THEN
+        PERFORM pgwf._invalid('policies must be an object: the rules of each need');
+    END IF;
+    SELECT format('the policy of %s has no rule %s', each.need, rule.line) INTO v_flaw
+    FROM jsonb_each(p_body) AS each (need, rules)
+    CROSS JOIN LATERAL (
+        SELECT r.key, r.value, format('%s = %s', r.key, r.value) AS line
+        FROM jsonb_each(CASE jsonb_typeof(each.rules) WHEN 'object' THEN each.rules ELSE '{}' END) r
+        UNION ALL
+        SELECT NULL, NULL, each.rules::TEXT WHERE jsonb_typeof(each.rules) <> 'object'
+    ) rule
+    WHERE CASE rule.key
+        WHEN 'activation_timeout_seconds' THEN CASE jsonb_typeof(rule.value)
+            WHEN 'number' THEN rule.value::NUMERIC > 0 AND rule.value::NUMERIC <= 315360000
+            WHEN 'null' THEN TRUE END
+        WHEN 'commit_on_cancel' THEN jsonb_typeof(rule.value) = 'boolean'
+        WHEN 'min_start_fee' THEN rule.value::TEXT ~ '^[0-9]{1,15}$'
+        WHEN 'units_per_token' THEN rule.value::TEXT ~ '^[1-9][0-9]{0,14}$'
+    END IS NOT TRUE
+    LIMIT 1;
+    IF v_flaw IS NOT NULL THEN
+        PERFORM pgwf._invalid(left(v_flaw, 1000));
+    END IF;
+END $$;
+
 -- What of a reservation is spent when its job ends so: tokens used, rounded up over the total, capped by the estimate.
 CREATE FUNCTION pgwf._cost(
     p_need TEXT, p_outcome TEXT, p_estimate BIGINT, p_usage BIGINT, p_started_at TIMESTAMPTZ
@@ -97,9 +127,9 @@ DECLARE
     v_known pgwf.ledger;
     v_after pgwf.accounts;
 BEGIN
-    PERFORM pgwf._check_text(p_owner, 'owner');
+    PERFORM pgwf._check_text(p_owner, 'owner', 1000);
     PERFORM pgwf._check_text(p_worker_id, 'worker_id');
-    PERFORM pgwf._check_optional_text(p_key, 'key');
+    PERFORM pgwf._check_optional_text(p_key, 'key', 1000);
     PERFORM pgwf._not_null(p_amount::TEXT, 'amount');
     IF p_amount NOT BETWEEN 1 AND 9007199254740992 THEN
         PERFORM pgwf._invalid(format('amount must be from 1 to 2^53, not %s', p_amount));

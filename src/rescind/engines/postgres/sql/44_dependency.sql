@@ -109,7 +109,7 @@ BEGIN
         SELECT (job).job_id, 'job_unblocked', 'job:' || because, p_now, '{}',
                jsonb_build_object('wait_for', (job).wait_for, 'unblocked_at', (job).unblocked_at),
                pgwf._state_of(job, p_now)
-        FROM moved WHERE (SELECT trace FROM pgwf.settings)
+        FROM moved WHERE (SELECT trace FROM pgwf.settings WHERE only_row)
     )
     SELECT array_agg((job).next_need) FILTER (WHERE (job).stage IN ('ready', 'parked')),
            array_agg((job).singleton_key) FILTER (WHERE (job).stage = 'parked')

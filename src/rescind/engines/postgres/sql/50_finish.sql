@@ -9,14 +9,19 @@ CREATE TYPE pgwf.job_end AS (
 COMMENT ON TYPE pgwf.job_end IS 'How a job ends: the facts it takes to the archive, and the line of history about it.';
 
 -- Record the outcome, settle the cost, move to the archive, let the singleton key pass on and release what waited, all
--- in this transaction. The rows are locked, and with `p_dependents` what waits for them, too.
-CREATE FUNCTION pgwf._finish(p_ends pgwf.job_end[], p_dependents BOOLEAN, p_now TIMESTAMPTZ) RETURNS VOID
+-- in this transaction. The rows are locked, and with `p_dependents` what waits for them, too; without it, nothing does.
+-- Without `p_costs` none of them holds a reservation.
+CREATE FUNCTION pgwf._finish(
+    p_ends pgwf.job_end[], p_dependents BOOLEAN, p_costs BOOLEAN, p_now TIMESTAMPTZ
+) RETURNS VOID
 LANGUAGE plpgsql AS $$
 DECLARE
     v_ids  TEXT[] := ARRAY(SELECT job_id FROM unnest(p_ends));
     v_keys TEXT[];
 BEGIN
-    PERFORM pgwf._settle_costs(p_ends, p_now);
+    IF p_costs THEN
+        PERFORM pgwf._settle_costs(p_ends, p_now);
+    END IF;
     WITH gone AS (
         DELETE FROM pgwf.jobs WHERE job_id = ANY (v_ids) RETURNING *
     ), kept AS (
@@ -47,7 +52,7 @@ BEGIN
                     'acknowledged_at', e.acknowledged_at, 'stopped_at', e.stopped_at, 'rung', e.rung,
                     'billing', nullif(k.billing, 'NONE'), 'committed', nullif(k.committed, 0))),
             e.outcome, e.reason
-        FROM unnest(p_ends) e JOIN kept k ON k.job_id = e.job_id WHERE (SELECT trace FROM pgwf.settings)
+        FROM unnest(p_ends) e JOIN kept k ON k.job_id = e.job_id WHERE (SELECT trace FROM pgwf.settings WHERE only_row)
     )
     SELECT array_agg(singleton_key) INTO v_keys FROM kept WHERE singleton_key IS NOT NULL;
     IF v_keys IS NOT NULL THEN

@@ -28,8 +28,10 @@ RETURN CASE
     WHEN s.id || s.need || s.submitted_by || coalesce(s.owner, '') || coalesce(s.singleton_key, '')
         || coalesce(s.idempotency_key, '') ~ '[\x01-\x1f\x7f]'
         THEN 'job_id, next_need, worker_id, owner and keys cannot contain control characters'
-    WHEN NOT isfinite(s.available_at) THEN 'available_at must be a finite time'
     WHEN NOT s.delay_seconds BETWEEN 0 AND 315360000 THEN 'delay_seconds must be from 0 to ten years'
+    WHEN NOT pgwf._is_moment(s.available_at) OR NOT pgwf._is_moment(
+        s.available_at + make_interval(secs => coalesce(s.delay_seconds, 0)))
+        THEN 'available_at must be a time in the years 1 to 9999'
     WHEN s.max_attempts < 1 THEN 'max_attempts must be positive'
     WHEN s.on_dependency_cancelled NOT IN ('release', 'cancel') OR s.on_dependency_failed NOT IN ('release', 'cancel')
         THEN 'on_dependency_cancelled and on_dependency_failed must be release or cancel'
@@ -219,7 +221,7 @@ BEGIN
         INSERT INTO pgwf.jobs_trace (job_id, event_type, worker_id, event_at, input_data, output_data, state)
         SELECT (job).job_id, 'job_submitted', (job).submitted_by, p_now, '{}', pgwf._submitted_facts(job),
                pgwf._state_of(job, p_now)
-        FROM (SELECT job FROM made WHERE (SELECT trace FROM pgwf.settings) ORDER BY (job).seq) each
+        FROM (SELECT job FROM made WHERE (SELECT trace FROM pgwf.settings WHERE only_row) ORDER BY (job).seq) each
     )
     SELECT array_agg(DISTINCT (job).next_need) FILTER (WHERE (job).stage IN ('ready', 'parked')),
            array_agg(DISTINCT (job).singleton_key) FILTER (WHERE (job).stage = 'parked')
@@ -229,6 +231,12 @@ BEGIN
     IF v_used IS NOT NULL THEN
         RAISE EXCEPTION 'job_id % has already completed and cannot be resubmitted', v_used
             USING ERRCODE = 'PW002', DETAIL = jsonb_build_object('job_id', v_used)::TEXT;
+    END IF;
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        -- The caller's snapshot does not show who ended since it was taken; only unique indexes do.
+        INSERT INTO pgwf.jobs_archive (job_id, next_need, owner, idempotency_key)
+        SELECT id, need, owner, idempotency_key FROM unnest(p_specs) ORDER BY id;
+        DELETE FROM pgwf.jobs_archive WHERE job_id = ANY (ARRAY(SELECT id FROM unnest(p_specs)));
     END IF;
     IF v_keys IS NOT NULL THEN
         PERFORM pgwf._elect_later(v_keys, p_now);

@@ -26,22 +26,26 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- Leases that ran out: back to the queue, unless the job was asked to stop or this was its last attempt. Also clears
--- the way for what waits for those that end; where that is in other hands, the job is left for the next time.
+-- Leases that ran out: back to the queue, unless the job was asked to stop or this was its last attempt. Where what waits
+-- for a job that ends is in other hands, the job is left for the next time.
 CREATE FUNCTION pgwf._lapse(p_limit INTEGER, p_claimer TEXT[], p_now TIMESTAMPTZ) RETURNS INTEGER LANGUAGE plpgsql AS $$
 DECLARE
-    v_ids   TEXT[];
+    v_ids TEXT[] := ARRAY(
+        SELECT job_id FROM pgwf.jobs WHERE stage = 'leased' AND lease_expires_at <= p_now
+        ORDER BY lease_expires_at LIMIT p_limit FOR UPDATE SKIP LOCKED);
+BEGIN
+    IF v_ids = '{}' THEN
+        RETURN 0;
+    END IF;
+    RETURN cardinality(pgwf._move_each('_lapse_jobs', pgwf._with_free_dependents(v_ids), p_claimer, p_now));
+END $$;
+
+CREATE FUNCTION pgwf._lapse_jobs(p_ids TEXT[], p_claimer TEXT[], p_now TIMESTAMPTZ) RETURNS VOID LANGUAGE plpgsql AS $$
+DECLARE
     v_ends  pgwf.job_end[];
     v_needs TEXT[];
     v_keys  TEXT[];
 BEGIN
-    v_ids := ARRAY(
-        SELECT job_id FROM pgwf.jobs WHERE stage = 'leased' AND lease_expires_at <= p_now
-        ORDER BY lease_expires_at LIMIT p_limit FOR UPDATE SKIP LOCKED);
-    IF v_ids = '{}' THEN
-        RETURN 0;
-    END IF;
-    v_ids := pgwf._with_free_dependents(v_ids);
     v_ends := ARRAY(
         SELECT ROW(j.job_id, CASE WHEN j.cancel_requested THEN 'CANCELLED' ELSE 'FAILED' END, 'lease_lapsed',
                    'rescind:sweep', format('lease of %s ran out', j.lease_worker), p_now, NULL,
@@ -50,22 +54,22 @@ BEGIN
                    j.delivered_at, j.acknowledged_at, CASE WHEN j.cancel_requested THEN j.lease_expires_at END,
                    CASE WHEN j.cancel_requested THEN 'lapsed' END, NULL)::pgwf.job_end
         FROM pgwf.jobs j
-        WHERE j.job_id = ANY (v_ids) AND (j.cancel_requested OR j.failures + 1 >= j.max_attempts));
+        WHERE j.job_id = ANY (p_ids) AND (j.cancel_requested OR j.failures + 1 >= j.max_attempts));
     IF cardinality(v_ends) > 0 THEN
-        PERFORM pgwf._finish(v_ends, TRUE, p_now);
+        PERFORM pgwf._finish(v_ends, TRUE, TRUE, p_now);
     END IF;
     WITH moved AS (
         UPDATE pgwf.jobs j SET
             lease_id = NULL, lease_worker = NULL, lease_expires_at = '-infinity', failures = j.failures + 1,
             last_error = format('lease of %s ran out', j.lease_worker),
             stage = pgwf._stage_of(j.wait_for, j.available_at, j.singleton_key, p_now)
-        WHERE j.job_id = ANY (v_ids) RETURNING j AS job
+        WHERE j.job_id = ANY (p_ids) RETURNING j AS job
     ), told AS (
         INSERT INTO pgwf.jobs_trace (job_id, event_type, worker_id, event_at, input_data, output_data, state, reason)
         SELECT (job).job_id, 'lease_lapsed', 'rescind:sweep', p_now, '{}',
                jsonb_build_object('failures', (job).failures, 'last_error', (job).last_error),
                pgwf._state_of(job, p_now), (job).last_error
-        FROM moved WHERE (SELECT trace FROM pgwf.settings)
+        FROM moved WHERE (SELECT trace FROM pgwf.settings WHERE only_row)
     )
     SELECT array_agg((job).next_need) FILTER (WHERE NOT (job).next_need = ANY (p_claimer)),
            array_agg((job).singleton_key) FILTER (WHERE (job).singleton_key IS NOT NULL)
@@ -74,30 +78,60 @@ BEGIN
     IF v_keys IS NOT NULL THEN
         PERFORM pgwf._elect(v_keys, p_now);
     END IF;
-    RETURN cardinality(v_ids);
+END $$;
+
+-- Move jobs that time has decided about, together or, if that fails, one by one: a job that cannot be moved is told of in
+-- a warning and never stops the rest. The ids of those that moved.
+CREATE FUNCTION pgwf._move_each(p_move TEXT, p_ids TEXT[], p_what TEXT[], p_now TIMESTAMPTZ) RETURNS TEXT[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_call  TEXT := format('SELECT pgwf.%I($1, $2, $3)', p_move);
+    v_moved TEXT[] := '{}';
+    v_id    TEXT;
+BEGIN
+    BEGIN
+        EXECUTE v_call USING p_ids, p_what, p_now;
+        RETURN p_ids;
+    EXCEPTION WHEN OTHERS THEN
+        IF cardinality(p_ids) = 1 THEN
+            RAISE WARNING 'job % could not be moved by %: %', p_ids[1], p_move, SQLERRM;
+            RETURN v_moved;
+        END IF;
+    END;
+    FOREACH v_id IN ARRAY p_ids LOOP
+        v_moved := v_moved || pgwf._move_each(p_move, ARRAY[v_id], p_what, p_now);
+    END LOOP;
+    RETURN v_moved;
 END $$;
 
 DROP TYPE IF EXISTS pgwf.candidate;
-CREATE TYPE pgwf.candidate AS (rank BIGINT, available_at TIMESTAMPTZ, seq BIGINT, job_id TEXT, next_need TEXT);
+CREATE TYPE pgwf.candidate AS (
+    rank BIGINT, available_at TIMESTAMPTZ, seq BIGINT, job_id TEXT, next_need TEXT, keyed BOOLEAN
+);
 
--- The most urgent ready jobs of these needs, locked. Read from the index of each need in small steps, and of a need
--- no further than its jobs can still be among the best: a hundred needs cost a hundred short looks, not a hundred
--- times the limit.
-CREATE FUNCTION pgwf._candidates(p_needs TEXT[], p_limit INTEGER) RETURNS TEXT[] LANGUAGE plpgsql
+-- The most urgent ready jobs of these needs, locked, and whether any of them has a singleton key. Read from the index of
+-- each need in small steps, and of a need no further than its jobs can still be among the best: a hundred needs cost a
+-- hundred short looks, not a hundred times the limit.
+CREATE FUNCTION pgwf._candidates(p_needs TEXT[], p_limit INTEGER, OUT ids TEXT[], OUT keyed BOOLEAN) LANGUAGE plpgsql
 SET enable_sort = off AS $$
 DECLARE
-    v_step  INTEGER := CASE cardinality(p_needs) WHEN 1 THEN p_limit
-                       ELSE greatest(1, least(p_limit, 2 * p_limit / cardinality(p_needs))) END;
+    v_step  INTEGER := greatest(1, least(p_limit, 2 * p_limit::BIGINT / cardinality(p_needs)));
     v_open  TEXT[] := p_needs;
     v_taken INTEGER := 0;
     v_seen  pgwf.candidate[] := '{}';
     v_more  pgwf.candidate[];
 BEGIN
+    IF cardinality(p_needs) = 1 THEN
+        SELECT coalesce(array_agg(c.job_id), '{}'), bool_or(c.singleton_key IS NOT NULL) INTO ids, keyed FROM (
+            SELECT j.job_id, j.singleton_key FROM pgwf.jobs j WHERE j.next_need = p_needs[1] AND j.stage = 'ready'
+            ORDER BY j.priority DESC, j.available_at, j.seq LIMIT p_limit FOR UPDATE SKIP LOCKED) c;
+        RETURN;
+    END IF;
     LOOP
         SELECT coalesce(array_agg(c::pgwf.candidate), '{}') INTO v_more
         FROM unnest(v_open) need CROSS JOIN LATERAL (
-            SELECT -j.priority::BIGINT, j.available_at, j.seq, j.job_id, j.next_need FROM pgwf.jobs j
-            WHERE j.next_need = need AND j.stage = 'ready'
+            SELECT -j.priority::BIGINT, j.available_at, j.seq, j.job_id, j.next_need, j.singleton_key IS NOT NULL
+            FROM pgwf.jobs j WHERE j.next_need = need AND j.stage = 'ready'
             ORDER BY j.priority DESC, j.available_at, j.seq LIMIT v_step OFFSET v_taken FOR UPDATE SKIP LOCKED
         ) c;
         v_seen := ARRAY(SELECT s FROM unnest(v_seen || v_more) s ORDER BY s.rank, s.available_at, s.seq LIMIT p_limit);
@@ -110,7 +144,7 @@ BEGIN
                AND (cardinality(v_seen) < p_limit OR bool_and(m.job_id = ANY (ARRAY(SELECT job_id FROM unnest(v_seen))))));
         EXIT WHEN v_open = '{}';
     END LOOP;
-    RETURN ARRAY(SELECT job_id FROM unnest(v_seen));
+    SELECT coalesce(array_agg(job_id), '{}'), bool_or(s.keyed) INTO ids, keyed FROM unnest(v_seen) s;
 END $$;
 
 -- Of these locked candidates, in order, those that may be leased as far as singleton keys go. One whose key is taken is
@@ -153,6 +187,7 @@ DECLARE
     v_needs  TEXT[] := ARRAY(SELECT DISTINCT need FROM unnest(p_needs) need);
     v_ids    TEXT[] := '{}';
     v_found  TEXT[];
+    v_keyed  BOOLEAN;
     v_leased TEXT[];
     v_last   TEXT[];
     v_lapsed BOOLEAN := FALSE;
@@ -162,8 +197,9 @@ BEGIN
         PERFORM pgwf._wake_due(500, v_needs, p_now), pgwf._elect_due(500, p_now);
     END IF;
     LOOP
-        v_found := pgwf._candidates(v_needs, p_limit - cardinality(v_ids));
-        v_leased := pgwf._lease(v_found, p_worker_id, p_lease_seconds, p_now);
+        SELECT ids, keyed INTO v_found, v_keyed FROM pgwf._candidates(v_needs, p_limit - cardinality(v_ids));
+        v_leased := CASE WHEN v_keyed THEN pgwf._one_per_key(v_found, p_now) ELSE v_found END;
+        PERFORM pgwf._lease(v_leased, p_worker_id, p_lease_seconds, p_now);
         v_ids := v_ids || v_leased;
         EXIT WHEN cardinality(v_ids) >= p_limit;
         -- Some had their key taken and are out of the way now: look behind them.
@@ -181,28 +217,22 @@ END $$;
 
 CREATE FUNCTION pgwf._lease(
     p_ids TEXT[], p_worker_id TEXT, p_lease_seconds DOUBLE PRECISION, p_now TIMESTAMPTZ
-) RETURNS TEXT[] LANGUAGE plpgsql AS $$
-DECLARE
-    v_ids TEXT[] := p_ids;
+) RETURNS VOID LANGUAGE plpgsql AS $$
 BEGIN
-    IF EXISTS (SELECT 1 FROM pgwf.jobs WHERE job_id = ANY (p_ids) AND singleton_key IS NOT NULL) THEN
-        v_ids := pgwf._one_per_key(p_ids, p_now);
-    END IF;
-    IF v_ids = '{}' THEN
-        RETURN v_ids;
+    IF p_ids = '{}' THEN
+        RETURN;
     END IF;
     WITH leased AS (
         UPDATE pgwf.jobs j SET
             stage = 'leased', attempt = j.attempt + 1, claimed_at = p_now, lease_id = gen_random_uuid()::TEXT,
             lease_worker = p_worker_id, lease_expires_at = p_now + make_interval(secs => p_lease_seconds),
             usage_before = j.usage_units, progress = NULL, progress_message = NULL
-        WHERE j.job_id = ANY (v_ids)
+        WHERE j.job_id = ANY (p_ids)
         RETURNING j.job_id, j.attempt, j.lease_id, j.lease_expires_at, j.usage_before
     )
     INSERT INTO pgwf.jobs_trace (job_id, event_type, worker_id, event_at, input_data, output_data, state)
     SELECT job_id, 'job_retrieved', p_worker_id, p_now, '{}',
            jsonb_build_object('lease_id', lease_id, 'lease_expires_at', lease_expires_at, 'attempt', attempt,
                               'usage_before', usage_before), 'ACTIVE'
-    FROM leased WHERE (SELECT trace FROM pgwf.settings);
-    RETURN v_ids;
+    FROM leased WHERE (SELECT trace FROM pgwf.settings WHERE only_row);
 END $$;

@@ -13,7 +13,7 @@ COMMENT ON TYPE pgwf.report IS
 CREATE FUNCTION pgwf.extend_jobs(
     p_worker JSON, p_reports JSON, p_lease_seconds DOUBLE PRECISION DEFAULT 60
 ) RETURNS SETOF pgwf.answer LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_now     TIMESTAMPTZ := pgwf._now();
     v_reports pgwf.report[] := ARRAY(SELECT r FROM json_populate_recordset(NULL::pgwf.report, p_reports) r);
@@ -46,6 +46,8 @@ BEGIN
         PERFORM pgwf._invalid('job_id, lease_id and worker of a report cannot be NULL');
     ELSIF EXISTS (SELECT 1 FROM unnest(p_reports) WHERE units < 0 OR units > 9007199254740992) THEN
         PERFORM pgwf._invalid('units must be from 0 to 2^53');
+    ELSIF EXISTS (SELECT 1 FROM unnest(p_reports) WHERE NOT progress BETWEEN 0 AND 1) THEN
+        PERFORM pgwf._invalid('progress must be from 0 to 1');
     ELSIF (SELECT count(DISTINCT job_id) < count(*) FROM unnest(p_reports)) THEN
         PERFORM pgwf._invalid('a job can be reported only once in a call');
     END IF;
@@ -57,6 +59,9 @@ BEGIN
         RETURN;
     END IF;
     PERFORM pgwf._check_text(p_worker.worker_id, 'worker_id', 512);
+    IF NOT pgwf._is_moment(p_worker.started_at) THEN
+        PERFORM pgwf._invalid('started_at must be a time in the years 1 to 9999');
+    END IF;
     INSERT INTO pgwf.workers (worker_id, needs, slots, host, pid, started_at, seen_at)
     VALUES (p_worker.worker_id, coalesce(p_worker.needs, '{}'), coalesce(p_worker.slots, 1),
             coalesce(p_worker.host, ''), coalesce(p_worker.pid, 0), coalesce(p_worker.started_at, p_now), p_now)
@@ -91,7 +96,7 @@ BEGIN
                'lease_expires_at', (job).lease_expires_at, 'delivered_at', (job).delivered_at,
                'usage_units', nullif((job).usage_units, 0), 'work_started_at', (job).work_started_at)), 'ACTIVE'
     FROM moved JOIN before b ON b.job_id = (job).job_id
-    WHERE (SELECT trace FROM pgwf.settings)
+    WHERE (SELECT trace FROM pgwf.settings WHERE only_row)
       AND (b.lease_expires_at, b.delivered_at, b.usage_units, b.work_started_at) IS DISTINCT FROM
           ((job).lease_expires_at, (job).delivered_at, (job).usage_units, (job).work_started_at);
 END $$;

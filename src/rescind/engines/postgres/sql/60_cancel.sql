@@ -54,7 +54,7 @@ BEGIN
            jsonb_build_object('reason', p_reason, 'was_active', TRUE, 'already_cancelled', FALSE, 'force', FALSE),
            jsonb_build_object('cancel_requested_at', p_now, 'cancel_requested_by', p_by, 'cancel_reason', p_reason),
            'ACTIVE', p_reason
-    FROM moved WHERE (SELECT trace FROM pgwf.settings);
+    FROM moved WHERE (SELECT trace FROM pgwf.settings WHERE only_row);
     PERFORM pgwf._notify_cancel(p_ids);
 END $$;
 
@@ -100,7 +100,7 @@ BEGIN
                'cancel_reason', cancel_reason, 'last_error', last_error, 'rung', rung, 'stopped_at', p_now,
                'billing', billing, 'committed', committed),
            'CANCELLED', p_reason
-    FROM moved WHERE (SELECT trace FROM pgwf.settings);
+    FROM moved WHERE (SELECT trace FROM pgwf.settings WHERE only_row);
     IF v_keys IS NOT NULL THEN
         PERFORM pgwf._elect(v_keys, p_now);
     END IF;
@@ -119,7 +119,7 @@ CREATE FUNCTION pgwf.cancel_jobs(
     p_running_only BOOLEAN DEFAULT FALSE, p_limit_jobs INTEGER DEFAULT 1000, p_after TEXT DEFAULT NULL,
     p_dry_run BOOLEAN DEFAULT FALSE
 ) RETURNS SETOF pgwf.answer LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_now     TIMESTAMPTZ := pgwf._now();
     v_ids     TEXT[] := p_job_ids;
@@ -128,6 +128,9 @@ BEGIN
     PERFORM pgwf._check_text(p_worker_id, 'worker_id');
     PERFORM pgwf._check_limit(p_limit_jobs, 'limit_jobs');
     PERFORM pgwf._check_reason(p_reason);
+    IF p_force IS NULL OR p_running IS NULL OR p_running_only IS NULL OR p_dry_run IS NULL THEN
+        PERFORM pgwf._not_null(NULL, 'force, running, running_only and dry_run');
+    END IF;
     IF p_job_ids IS NULL THEN
         IF p_need IS NULL AND p_owner IS NULL THEN
             PERFORM pgwf._invalid('say which jobs to cancel: by ids, by need or by owner');

@@ -7,7 +7,6 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_count INTEGER := 0;
     v_ids   TEXT[];
-    v_ends  pgwf.job_end[];
 BEGIN
     WHILE v_count < p_limit LOOP
         v_ids := ARRAY(
@@ -18,23 +17,27 @@ BEGIN
             ORDER BY lease_expires_at LIMIT p_limit - v_count FOR UPDATE SKIP LOCKED);
         v_ids := pgwf._with_free_dependents(v_ids[1:p_limit - v_count]);
         EXIT WHEN v_ids = '{}';
-        v_ends := ARRAY(
-            SELECT ROW(j.job_id, 'CANCELLED', 'job_cancel_archived', p_worker_id, NULL,
-                       coalesce(j.stopped_at, nullif(j.lease_expires_at, '-infinity'), p_now), NULL,
-                       j.cancel_reason, j.failures, j.usage_units, j.work_started_at, j.delivered_at,
-                       j.acknowledged_at, coalesce(j.stopped_at, nullif(j.lease_expires_at, '-infinity'), p_now),
-                       coalesce(j.rung, 'lapsed'),
-                       jsonb_build_object('worker_id', p_worker_id))::pgwf.job_end
-            FROM pgwf.jobs j WHERE j.job_id = ANY (v_ids));
-        PERFORM pgwf._finish(v_ends, TRUE, p_now);
+        v_ids := pgwf._move_each('_archive_jobs', v_ids, ARRAY[p_worker_id], p_now);
+        EXIT WHEN v_ids = '{}';
         v_count := v_count + cardinality(v_ids);
     END LOOP;
     RETURN v_count;
 END $$;
 
+CREATE FUNCTION pgwf._archive_jobs(p_ids TEXT[], p_worker TEXT[], p_now TIMESTAMPTZ) RETURNS VOID LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pgwf._finish(ARRAY(
+        SELECT ROW(j.job_id, 'CANCELLED', 'job_cancel_archived', p_worker[1], NULL,
+                   coalesce(j.stopped_at, nullif(j.lease_expires_at, '-infinity'), p_now), NULL,
+                   j.cancel_reason, j.failures, j.usage_units, j.work_started_at, j.delivered_at,
+                   j.acknowledged_at, coalesce(j.stopped_at, nullif(j.lease_expires_at, '-infinity'), p_now),
+                   coalesce(j.rung, 'lapsed'), jsonb_build_object('worker_id', p_worker[1]))::pgwf.job_end
+        FROM pgwf.jobs j WHERE j.job_id = ANY (p_ids)), TRUE, TRUE, p_now);
+END $$;
+
 CREATE FUNCTION pgwf.archive_cancelled_jobs(p_worker_id TEXT, p_limit INTEGER DEFAULT 100) RETURNS INTEGER
 LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_started TIMESTAMPTZ := clock_timestamp();
     v_count   INTEGER;
@@ -58,7 +61,6 @@ DECLARE
     v_then   TIMESTAMPTZ;
     v_ids    TEXT[];
     v_count  INTEGER := 0;
-    v_words  CONSTANT TEXT := 'Job timed out before processing could start';
 BEGIN
     FOR v_policy IN
         SELECT need, (rules ->> 'activation_timeout_seconds')::DOUBLE PRECISION AS seconds FROM pgwf.policies
@@ -71,13 +73,19 @@ BEGIN
               AND available_at < v_then AND created_at < v_then AND (unblocked_at IS NULL OR unblocked_at < v_then)
             ORDER BY seq LIMIT p_limit FOR UPDATE SKIP LOCKED));
         CONTINUE WHEN v_ids = '{}';
-        PERFORM pgwf._finish(ARRAY(
-            SELECT ROW(j.job_id, 'FAILED', 'job_timed_out', 'rescind:sweep', v_words, p_now, NULL, v_words, j.failures,
-                       j.usage_units, j.work_started_at, NULL, NULL, NULL, NULL, NULL)::pgwf.job_end
-            FROM pgwf.jobs j WHERE j.job_id = ANY (v_ids)), TRUE, p_now);
-        v_count := v_count + cardinality(v_ids);
+        v_count := v_count + cardinality(pgwf._move_each('_time_out_jobs', v_ids, NULL, p_now));
     END LOOP;
     RETURN v_count;
+END $$;
+
+CREATE FUNCTION pgwf._time_out_jobs(p_ids TEXT[], p_unused TEXT[], p_now TIMESTAMPTZ) RETURNS VOID LANGUAGE plpgsql AS $$
+DECLARE
+    v_words CONSTANT TEXT := 'Job timed out before processing could start';
+BEGIN
+    PERFORM pgwf._finish(ARRAY(
+        SELECT ROW(j.job_id, 'FAILED', 'job_timed_out', 'rescind:sweep', v_words, p_now, NULL, v_words, j.failures,
+                   j.usage_units, j.work_started_at, NULL, NULL, NULL, NULL, NULL)::pgwf.job_end
+        FROM pgwf.jobs j WHERE j.job_id = ANY (p_ids)), TRUE, TRUE, p_now);
 END $$;
 
 -- Finished jobs past their retention lose payload and output; the audit record stays.
@@ -94,7 +102,7 @@ BEGIN
     ), told AS (
         INSERT INTO pgwf.jobs_trace (job_id, event_type, worker_id, event_at, input_data, output_data, state)
         SELECT job_id, 'job_purged', 'rescind:sweep', p_now, '{}', jsonb_build_object('purged_at', p_now), outcome
-        FROM moved WHERE (SELECT trace FROM pgwf.settings)
+        FROM moved WHERE (SELECT trace FROM pgwf.settings WHERE only_row)
     )
     SELECT count(*) INTO v_count FROM moved;
     RETURN v_count;
@@ -120,8 +128,9 @@ BEGIN
     )
     INSERT INTO pgwf.jobs_trace (job_id, event_type, worker_id, event_at, input_data, output_data, state)
     SELECT job_id, 'key_forgotten', 'rescind:sweep', p_now, '{}', '{"idempotency_key": null, "body_hash": null}', state
-    FROM (SELECT * FROM live UNION ALL SELECT * FROM archived) each WHERE (SELECT trace FROM pgwf.settings);
-    DELETE FROM pgwf.workers WHERE seen_at < p_now - INTERVAL '1 day';
+    FROM (SELECT * FROM live UNION ALL SELECT * FROM archived) each WHERE (SELECT trace FROM pgwf.settings WHERE only_row);
+    DELETE FROM pgwf.workers WHERE worker_id = ANY (ARRAY(
+        SELECT worker_id FROM pgwf.workers WHERE seen_at < p_now - INTERVAL '1 day' FOR UPDATE SKIP LOCKED));
 END $$;
 
 -- Do what time has decided, so many jobs of each kind at most; `more` says that one kind reached that number.
@@ -129,7 +138,7 @@ CREATE FUNCTION pgwf.sweep(
     p_worker_id TEXT, p_limit INTEGER DEFAULT 500, p_retention INTERVAL DEFAULT '30 days',
     OUT lapsed INTEGER, OUT archived INTEGER, OUT timed_out INTEGER, OUT purged INTEGER, OUT more BOOLEAN
 ) LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_now TIMESTAMPTZ := pgwf._now();
     v_due INTEGER;

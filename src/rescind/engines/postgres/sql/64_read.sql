@@ -1,36 +1,56 @@
 -- Looking without touching: jobs, counts, histories, the feed, documents, and whether there is anything to do.
 
 CREATE FUNCTION pgwf.get_jobs(p_job_ids TEXT[]) RETURNS SETOF pgwf.answer LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     RETURN QUERY SELECT * FROM pgwf._jobs(p_job_ids, pgwf._now());
 END $$;
 
--- Jobs, newest first, behind the one whose `seq` is p_after. What is NULL does not narrow the list.
+-- The needs that any job has, live or archived: each by one step in an index, however many jobs there are.
+CREATE FUNCTION pgwf._needs() RETURNS SETOF TEXT LANGUAGE sql AS $$
+    WITH RECURSIVE live (need) AS (
+        (SELECT next_need FROM pgwf.jobs ORDER BY next_need LIMIT 1)
+        UNION ALL
+        SELECT further.next_need FROM live CROSS JOIN LATERAL (
+            SELECT next_need FROM pgwf.jobs WHERE next_need > live.need ORDER BY next_need LIMIT 1) further
+    ), archived (need) AS (
+        (SELECT next_need FROM pgwf.jobs_archive ORDER BY next_need LIMIT 1)
+        UNION ALL
+        SELECT further.next_need FROM archived CROSS JOIN LATERAL (
+            SELECT next_need FROM pgwf.jobs_archive WHERE next_need > archived.need ORDER BY next_need LIMIT 1) further
+    )
+    SELECT need FROM live UNION SELECT need FROM archived
+$$;
+
+-- Jobs, newest first, behind the one whose `seq` is p_after. What is NULL does not narrow the list. Read from the index
+-- of each need, or of the owner, no further than it takes.
 CREATE FUNCTION pgwf.list_jobs(
     p_need TEXT DEFAULT NULL, p_owner TEXT DEFAULT NULL, p_states TEXT[] DEFAULT NULL, p_purged BOOLEAN DEFAULT NULL,
     p_after BIGINT DEFAULT NULL, p_limit_jobs INTEGER DEFAULT 100
 ) RETURNS SETOF pgwf.answer LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
     v_ids   TEXT[];
-    v_where TEXT := concat(CASE WHEN p_need IS NOT NULL THEN ' AND x.next_need = $1' END,
+    v_needs TEXT[] := CASE WHEN p_need IS NOT NULL THEN ARRAY[p_need]
+                           WHEN p_owner IS NULL THEN ARRAY(SELECT pgwf._needs()) ELSE ARRAY[NULL::TEXT] END;
+    v_where TEXT := concat(CASE WHEN p_need IS NOT NULL OR p_owner IS NULL THEN ' AND x.next_need = n.need' END,
                            CASE WHEN p_owner IS NOT NULL THEN ' AND x.owner = $2' END,
                            CASE WHEN p_after IS NOT NULL THEN ' AND x.seq < $3' END);
 BEGIN
     PERFORM pgwf._check_limit(p_limit_jobs, 'limit_jobs');
     EXECUTE format($sql$
         SELECT array_agg(job_id ORDER BY seq DESC) FROM (
-            (SELECT x.job_id, x.seq FROM pgwf.jobs x
-             WHERE ($4 IS NULL OR pgwf._state_of(x, $6) = ANY ($4)) AND $7 IS NOT TRUE %1$s
-             ORDER BY x.seq DESC LIMIT $5)
-            UNION ALL
-            (SELECT x.job_id, x.seq FROM pgwf.jobs_archive x
-             WHERE ($4 IS NULL OR x.outcome = ANY ($4)) AND ($7 IS NULL OR (x.purged_at IS NOT NULL) = $7) %1$s
-             ORDER BY x.seq DESC LIMIT $5)
-            ORDER BY seq DESC LIMIT $5) newest
+            SELECT each.* FROM unnest($1) AS n (need) CROSS JOIN LATERAL (
+                (SELECT x.job_id, x.seq FROM pgwf.jobs x
+                 WHERE ($4 IS NULL OR pgwf._state_of(x, $6) = ANY ($4)) AND $7 IS NOT TRUE %1$s
+                 ORDER BY x.seq DESC LIMIT $5)
+                UNION ALL
+                (SELECT x.job_id, x.seq FROM pgwf.jobs_archive x
+                 WHERE ($4 IS NULL OR x.outcome = ANY ($4)) AND ($7 IS NULL OR (x.purged_at IS NOT NULL) = $7) %1$s
+                 ORDER BY x.seq DESC LIMIT $5)
+            ) each ORDER BY each.seq DESC LIMIT $5) newest
     $sql$, v_where)
-    INTO v_ids USING p_need, p_owner, p_after, p_states, p_limit_jobs, pgwf._now(), p_purged;
+    INTO v_ids USING v_needs, p_owner, p_after, p_states, p_limit_jobs, pgwf._now(), p_purged;
     RETURN QUERY SELECT * FROM pgwf._jobs(v_ids, pgwf._now());
 END $$;
 
@@ -61,7 +81,7 @@ CREATE FUNCTION pgwf.job_history(p_job_id TEXT) RETURNS TABLE (
     trace_id BIGINT, job_id TEXT, event_type TEXT, worker_id TEXT, event_at TIMESTAMPTZ, input_data JSONB,
     output_data JSONB, state TEXT, reason TEXT, partial BOOLEAN
 ) LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     RETURN QUERY
         WITH told AS (
@@ -102,8 +122,9 @@ END $$;
 -- caller's own longer transaction is in job_history, but may be missing here.
 CREATE FUNCTION pgwf.changes(p_after BIGINT DEFAULT 0, p_limit INTEGER DEFAULT 1000) RETURNS SETOF pgwf.jobs_trace
 LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
+    PERFORM pgwf._not_null(p_after::TEXT, 'after');
     PERFORM pgwf._check_limit(p_limit, 'limit');
     RETURN QUERY
         WITH next AS (
@@ -137,6 +158,9 @@ BEGIN
     PERFORM pgwf._check_text(p_name, 'name', 512);
     PERFORM pgwf._not_null(p_revision::TEXT, 'revision');
     PERFORM pgwf._not_null(p_body::TEXT, 'body');
+    IF p_name = 'policies' THEN
+        PERFORM pgwf._check_policies(p_body);
+    END IF;
     IF p_revision = 0 THEN
         INSERT INTO pgwf.documents (name, revision, body) VALUES (p_name, 1, p_body) ON CONFLICT DO NOTHING;
     ELSE
@@ -153,7 +177,7 @@ END $$;
 CREATE FUNCTION pgwf.look(
     p_worker_caps TEXT[], OUT work BOOLEAN, OUT sweep BOOLEAN, OUT due_in DOUBLE PRECISION
 ) LANGUAGE plpgsql STABLE
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_sort = off
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET enable_sort = off
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_now TIMESTAMPTZ := pgwf._now();
@@ -174,18 +198,17 @@ END $$;
 -- Where the schema disagrees with itself; no row is the right answer.
 CREATE FUNCTION pgwf.check() RETURNS TABLE (job_id TEXT, problem TEXT) LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    v_now TIMESTAMPTZ := pgwf._now();
 BEGIN
     RETURN QUERY
         SELECT j.job_id, format('stage is %s, its facts say %s', j.stage, f.stage) FROM pgwf.jobs j
+        CROSS JOIN (SELECT pgwf._now() AS now) clock  -- read after the snapshot was taken: no job is newer
         CROSS JOIN LATERAL (SELECT CASE
             WHEN j.lease_id IS NOT NULL THEN 'leased'
             WHEN j.cancel_requested THEN 'cancelled'
-            ELSE pgwf._stage_of(j.wait_for, j.available_at, j.singleton_key, v_now) END AS stage) f
+            ELSE pgwf._stage_of(j.wait_for, j.available_at, j.singleton_key, clock.now) END AS stage) f
         WHERE j.stage <> f.stage
           AND NOT (j.stage = 'ready' AND f.stage = 'parked')                              -- elected
-          AND NOT (j.stage = 'future' AND j.available_at <= v_now)                        -- not passed by yet
+          AND NOT (j.stage = 'future' AND f.stage IN ('ready', 'parked'))                 -- not passed by yet
         UNION ALL
         SELECT j.job_id, 'has a lease id without an expiry, or the other way round' FROM pgwf.jobs j
         WHERE (j.lease_id IS NULL) <> (j.lease_expires_at = '-infinity')

@@ -2,7 +2,7 @@
 -- the functions above.
 
 CREATE FUNCTION pgwf.submit_jobs(p_jobs JSON, p_worker_id TEXT DEFAULT NULL) RETURNS SETOF pgwf.answer LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_now   TIMESTAMPTZ := pgwf._now();
     v_specs pgwf.job_spec[];
@@ -21,7 +21,7 @@ CREATE FUNCTION pgwf.submit_job(
     p_priority INTEGER DEFAULT 0, p_max_attempts INTEGER DEFAULT NULL, p_on_dependency_cancelled TEXT DEFAULT 'release',
     p_on_dependency_failed TEXT DEFAULT 'release', p_idempotency_key TEXT DEFAULT NULL, p_estimate BIGINT DEFAULT NULL
 ) RETURNS TABLE (job_id TEXT, next_need TEXT, wait_for TEXT[], available_at TIMESTAMPTZ) LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_ids TEXT[];
 BEGIN
@@ -41,7 +41,7 @@ CREATE FUNCTION pgwf.get_work(
     job_id TEXT, lease_id TEXT, next_need TEXT, singleton_key TEXT, wait_for TEXT[], available_at TIMESTAMPTZ,
     lease_expires_at TIMESTAMPTZ, payload JSON, owner TEXT, priority INTEGER, attempt INTEGER, failures INTEGER
 ) LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_ids  TEXT[];
     v_need TEXT;
@@ -122,7 +122,7 @@ END $$;
 CREATE FUNCTION pgwf.extend_lease(
     p_job_id TEXT, p_lease_id TEXT, p_worker_id TEXT, p_additional_seconds INTEGER DEFAULT 60
 ) RETURNS TIMESTAMPTZ LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_now TIMESTAMPTZ := pgwf._now();
     v_job pgwf.jobs;
@@ -209,7 +209,7 @@ CREATE FUNCTION pgwf.reschedule_job(
     p_job_id TEXT, p_lease_id TEXT, p_worker_id TEXT, p_next_need TEXT, p_wait_for TEXT[] DEFAULT '{}',
     p_singleton_key TEXT DEFAULT NULL, p_available_at TIMESTAMPTZ DEFAULT clock_timestamp()
 ) RETURNS TABLE (job_id TEXT, next_need TEXT, wait_for TEXT[], available_at TIMESTAMPTZ) LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_job pgwf.jobs;
 BEGIN
@@ -226,7 +226,7 @@ CREATE FUNCTION pgwf.reschedule_unheld_job(
     p_job_id TEXT, p_worker_id TEXT, p_next_need TEXT, p_wait_for TEXT[] DEFAULT '{}'::TEXT[],
     p_singleton_key TEXT DEFAULT NULL, p_available_at TIMESTAMPTZ DEFAULT clock_timestamp()
 ) RETURNS TABLE (job_id TEXT, next_need TEXT, wait_for TEXT[], available_at TIMESTAMPTZ) LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_job pgwf.jobs;
 BEGIN
@@ -249,14 +249,14 @@ BEGIN
         p_locked_job.job_id, 'COMPLETED', 'job_finished', p_worker_id, NULL, v_now, p_output, NULL,
         p_locked_job.failures, p_locked_job.usage_units, p_locked_job.work_started_at, p_locked_job.delivered_at,
         p_locked_job.acknowledged_at, p_locked_job.stopped_at, p_locked_job.rung,
-        jsonb_build_object('worker_id', p_worker_id) || coalesce(p_trace_context, '{}'))::pgwf.job_end], TRUE, v_now);
+        jsonb_build_object('worker_id', p_worker_id) || coalesce(p_trace_context, '{}'))::pgwf.job_end], TRUE, TRUE, v_now);
     RETURN TRUE;
 END $$;
 
 CREATE FUNCTION pgwf.complete_job(
     p_job_id TEXT, p_lease_id TEXT, p_worker_id TEXT, p_output JSON DEFAULT NULL
 ) RETURNS BOOLEAN LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     PERFORM pgwf._check_text(p_worker_id, 'worker_id');
     RETURN pgwf._complete_locked_job(
@@ -266,7 +266,7 @@ END $$;
 CREATE FUNCTION pgwf.complete_unheld_job(
     p_job_id TEXT, p_worker_id TEXT, p_output JSON DEFAULT NULL
 ) RETURNS BOOLEAN LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     PERFORM pgwf._check_text(p_worker_id, 'worker_id');
     RETURN pgwf._complete_locked_job(
@@ -293,7 +293,7 @@ END $$;
 CREATE FUNCTION pgwf.fail_job(
     p_job_id TEXT, p_lease_id TEXT, p_worker_id TEXT, p_error TEXT, p_retry_seconds DOUBLE PRECISION DEFAULT NULL
 ) RETURNS TEXT LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     PERFORM pgwf._check_text(p_worker_id, 'worker_id');
     RETURN pgwf._settle_one(ROW(p_job_id, p_lease_id, p_worker_id, 'fail', NULL, left(p_error, 10000), p_retry_seconds,
@@ -304,7 +304,7 @@ END $$;
 CREATE FUNCTION pgwf.release_job(
     p_job_id TEXT, p_lease_id TEXT, p_worker_id TEXT, p_reason TEXT DEFAULT NULL
 ) RETURNS TEXT LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     PERFORM pgwf._check_text(p_worker_id, 'worker_id');
     PERFORM pgwf._check_reason(p_reason);
@@ -316,7 +316,7 @@ END $$;
 CREATE FUNCTION pgwf.acknowledge_cancel(
     p_job_id TEXT, p_lease_id TEXT, p_worker_id TEXT, p_note TEXT DEFAULT NULL
 ) RETURNS TEXT LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     PERFORM pgwf._check_text(p_worker_id, 'worker_id');
     PERFORM pgwf._check_reason(p_note);
@@ -329,7 +329,7 @@ END $$;
 CREATE FUNCTION pgwf.cancel_job(
     p_job_id TEXT, p_worker_id TEXT, p_reason TEXT DEFAULT NULL, p_force BOOLEAN DEFAULT FALSE
 ) RETURNS pgwf.jobs LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_now     TIMESTAMPTZ := pgwf._now();
     v_job     pgwf.jobs;
