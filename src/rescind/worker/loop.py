@@ -27,6 +27,7 @@ from rescind.worker.threads import Threads
 _log = logging.getLogger("rescind.worker")
 
 _POLL_SECONDS: Final = (0.02, 1.0)  # the first and the longest pause between claims that find nothing
+_TWO_LANES: Final = 32  # slots
 
 
 class Turn(Enum):
@@ -55,7 +56,8 @@ class Loop:
         self._outbox: list[Settlement] = []
         self._in_flight: dict[asyncio.Future[Settled], Sequence[Settlement]] = {}  # with what each settles
         # A store in another process works while we do: two exchanges take turns, each for half of the slots.
-        self._lanes = 2 if engine.needs_event_loop else 1
+        # With few slots that would only make two small exchanges of one.
+        self._lanes = 2 if engine.needs_event_loop and info.slots >= _TWO_LANES else 1
         self._asking = 0  # exchanges under way
         self._claiming = 0  # the slots they ask to fill
         self._pause = _POLL_SECONDS[0]

@@ -23,7 +23,7 @@
 --   3. rows of pgwf.jobs: all that a call will touch, its dependents included, in one statement, by job_id
 --      (_lock_jobs). Nobody waits for a job's row after that: what turns up later is taken with SKIP LOCKED,
 --      or left for the next sweep, or the call fails with 40001 and may be repeated
---   4. rows of pgwf.accounts, by owner
+--   4. rows of pgwf.accounts: all that a call will touch, by owner; sweeps only try
 --   5. singleton keys (advisory): only ever tried, never waited for
 -- Claims and sweeps skip what is locked and wait for nobody.
 --

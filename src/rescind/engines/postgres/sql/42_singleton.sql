@@ -41,7 +41,8 @@ BEGIN
                     ORDER BY j.priority DESC, j.available_at, j.seq LIMIT 1 FOR UPDATE SKIP LOCKED
                 ) each
             ), moved AS (
-                UPDATE pgwf.jobs j SET stage = 'ready' WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM best)) RETURNING j.next_need
+                UPDATE pgwf.jobs j SET stage = 'ready' WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM best))
+                RETURNING j.next_need
             )
             SELECT array_agg(next_need) INTO v_elected FROM moved;
             PERFORM pgwf._notify_needs(v_elected);

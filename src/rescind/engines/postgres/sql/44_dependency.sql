@@ -9,46 +9,79 @@ SET search_path = pg_catalog, pg_temp AS $$
     ) once
 $$;
 
--- Lock these jobs and all that wait for them, in the order of their ids; `p_also` are locked with them, but not what
--- waits for those. True when anything waits for them. A dependent that turned up while we waited is locked without
--- waiting; if that cannot be, the call fails and may be repeated.
+-- Lock these jobs and all that wait for them, in the order of their ids, and then the accounts of those among them that
+-- hold reservations, by owner; `p_also` are locked with them, but not what waits for those. True when anything waits for
+-- them. A dependent that turned up while we waited is locked without waiting; if that cannot be, the call fails and may
+-- be repeated.
 CREATE FUNCTION pgwf._lock_jobs(p_ids TEXT[], p_also TEXT[] DEFAULT '{}') RETURNS BOOLEAN LANGUAGE plpgsql AS $$
 DECLARE
-    v_first TEXT[];
-    v_late  TEXT[];
-    v_got   INTEGER;
+    v_first  TEXT[];
+    v_late   TEXT[];
+    v_owners TEXT[];
 BEGIN
     SELECT array_agg(job_id) INTO v_first FROM pgwf.jobs WHERE wait_for && p_ids AND wait_for <> '{}';
-    PERFORM 1 FROM pgwf.jobs WHERE job_id = ANY (p_ids || p_also || v_first) ORDER BY job_id || '' FOR UPDATE;
+    SELECT array_agg(owner) FILTER (WHERE billing = 'RESERVED') INTO v_owners FROM (
+        SELECT owner, billing FROM pgwf.jobs WHERE job_id = ANY (p_ids || p_also || v_first)
+        ORDER BY job_id || '' FOR UPDATE) locked;
     SELECT array_agg(job_id) INTO v_late FROM pgwf.jobs
     WHERE wait_for && p_ids AND wait_for <> '{}' AND NOT job_id = ANY (p_ids || p_also || v_first);
     IF v_late IS NOT NULL THEN
-        PERFORM 1 FROM pgwf.jobs WHERE job_id = ANY (v_late) FOR UPDATE SKIP LOCKED;
-        GET DIAGNOSTICS v_got = ROW_COUNT;
-        IF v_got < cardinality(v_late) THEN
-            RAISE EXCEPTION 'jobs that wait for this one changed meanwhile' USING ERRCODE = 'serialization_failure',
-                HINT = 'nothing was changed; try again';
-        END IF;
+        v_owners := v_owners || pgwf._lock_late(v_late);
+    END IF;
+    IF v_owners IS NOT NULL THEN
+        PERFORM 1 FROM pgwf.accounts WHERE owner = ANY (v_owners) ORDER BY owner || '' FOR UPDATE;
     END IF;
     RETURN v_first IS NOT NULL OR v_late IS NOT NULL;
 END $$;
 
--- Of these jobs, which we hold, those whose dependents we could lock, too, without waiting for anybody.
-CREATE FUNCTION pgwf._with_free_dependents(p_ids TEXT[]) RETURNS TEXT[] LANGUAGE plpgsql AS $$
+CREATE FUNCTION pgwf._lock_late(p_ids TEXT[]) RETURNS TEXT[] LANGUAGE plpgsql AS $$
+DECLARE
+    v_got    INTEGER;
+    v_owners TEXT[];
+BEGIN
+    SELECT count(*), array_agg(owner) FILTER (WHERE billing = 'RESERVED') INTO v_got, v_owners FROM (
+        SELECT owner, billing FROM pgwf.jobs WHERE job_id = ANY (p_ids) FOR UPDATE SKIP LOCKED) locked;
+    IF v_got < cardinality(p_ids) THEN
+        RAISE EXCEPTION 'jobs that wait for this one changed meanwhile' USING ERRCODE = 'serialization_failure',
+            HINT = 'nothing was changed; try again';
+    END IF;
+    RETURN v_owners;
+END $$;
+
+-- Of these jobs, which we hold, those that can end without waiting for anybody: what waits for them, and the accounts of
+-- all that hold reservations, could be locked at once.
+CREATE FUNCTION pgwf._free_to_end(p_ids TEXT[]) RETURNS TEXT[] LANGUAGE plpgsql AS $$
 DECLARE
     v_dependents TEXT[];
-    v_got        TEXT[];
+    v_owners     TEXT[];
+    v_stuck      TEXT[];
 BEGIN
     SELECT array_agg(job_id) INTO v_dependents FROM pgwf.jobs WHERE wait_for && p_ids AND wait_for <> '{}';
-    IF v_dependents IS NULL THEN
+    SELECT array_agg(owner) INTO v_owners FROM pgwf.jobs
+    WHERE job_id = ANY (p_ids || v_dependents) AND billing = 'RESERVED';
+    IF v_dependents IS NULL AND v_owners IS NULL THEN
         RETURN p_ids;
     END IF;
-    v_got := ARRAY(SELECT job_id FROM pgwf.jobs WHERE job_id = ANY (v_dependents) FOR UPDATE SKIP LOCKED);
+    v_dependents := v_dependents || '{}';
+    v_stuck := ARRAY(SELECT unnest(v_dependents) EXCEPT
+                     SELECT * FROM pgwf._try_jobs(v_dependents));
+    v_owners := ARRAY(SELECT unnest(v_owners) EXCEPT SELECT * FROM pgwf._try_accounts(v_owners));
+    v_stuck := v_stuck || ARRAY(
+        SELECT job_id FROM pgwf.jobs WHERE job_id = ANY (p_ids || v_dependents) AND billing = 'RESERVED'
+          AND owner = ANY (v_owners));
     RETURN ARRAY(
-        SELECT id FROM unnest(p_ids) id WHERE NOT EXISTS (
-            SELECT 1 FROM pgwf.jobs d
-            WHERE d.job_id = ANY (v_dependents) AND d.wait_for @> ARRAY[id] AND NOT d.job_id = ANY (v_got)));
+        SELECT id FROM unnest(p_ids) id
+        WHERE NOT id = ANY (v_stuck) AND NOT EXISTS (
+            SELECT 1 FROM pgwf.jobs d WHERE d.job_id = ANY (v_stuck) AND d.wait_for @> ARRAY[id]));
 END $$;
+
+CREATE FUNCTION pgwf._try_jobs(p_ids TEXT[]) RETURNS SETOF TEXT LANGUAGE sql AS $$
+    SELECT job_id FROM pgwf.jobs WHERE job_id = ANY (p_ids) FOR UPDATE SKIP LOCKED
+$$;
+
+CREATE FUNCTION pgwf._try_accounts(p_owners TEXT[]) RETURNS SETOF TEXT LANGUAGE sql AS $$
+    SELECT owner FROM pgwf.accounts WHERE owner = ANY (p_owners) FOR UPDATE SKIP LOCKED
+$$;
 
 -- Jobs have ended: what waits for them waits for less, or is cancelled with them if it asked to be. The dependents are
 -- locked already. No work is announced for a dependent that is itself cancelled.

@@ -53,11 +53,12 @@ END $$;
 
 -- The whole of submitting. Answers, for each spec in order, with the id of the job that it made or, for a known
 -- idempotency key, repeated. Takes the locks of keys, of what is waited for (shared), of accounts; see the lock order.
-CREATE FUNCTION pgwf._submit(p_specs pgwf.job_spec[], p_now TIMESTAMPTZ) RETURNS TEXT[] LANGUAGE plpgsql AS $$
+CREATE FUNCTION pgwf._submit(p_specs pgwf.job_spec[]) RETURNS TEXT[] LANGUAGE plpgsql AS $$
 DECLARE
     v_answers  TEXT[];
     v_specs    pgwf.job_spec[] := p_specs;
     v_wait_for TEXT[];
+    v_now      TIMESTAMPTZ;
 BEGIN
     PERFORM pgwf._check_specs(p_specs);
     IF EXISTS (SELECT 1 FROM unnest(p_specs) WHERE idempotency_key IS NOT NULL) THEN
@@ -77,9 +78,10 @@ BEGIN
     IF v_wait_for <> '{}' THEN
         PERFORM pgwf._check_dependencies(v_specs, v_wait_for);
     END IF;
-    PERFORM pgwf._insert_jobs(v_specs, p_now);
+    v_now := pgwf._now();
+    PERFORM pgwf._insert_jobs(v_specs, v_now);
     IF v_wait_for <> '{}' THEN
-        PERFORM pgwf._release_ended(v_wait_for, p_now);
+        PERFORM pgwf._release_ended(v_wait_for, v_now);
     END IF;
     RETURN v_answers;
 END $$;

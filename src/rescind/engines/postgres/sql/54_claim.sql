@@ -37,7 +37,7 @@ BEGIN
     IF v_ids = '{}' THEN
         RETURN 0;
     END IF;
-    RETURN cardinality(pgwf._move_each('_lapse_jobs', pgwf._with_free_dependents(v_ids), p_claimer, p_now));
+    RETURN cardinality(pgwf._move_each('_lapse_jobs', pgwf._free_to_end(v_ids), p_claimer, p_now));
 END $$;
 
 CREATE FUNCTION pgwf._lapse_jobs(p_ids TEXT[], p_claimer TEXT[], p_now TIMESTAMPTZ) RETURNS VOID LANGUAGE plpgsql AS $$
@@ -112,8 +112,9 @@ CREATE TYPE pgwf.candidate AS (
 -- The most urgent ready jobs of these needs, locked, and whether any of them has a singleton key. Read from the index of
 -- each need in small steps, and of a need no further than its jobs can still be among the best: a hundred needs cost a
 -- hundred short looks, not a hundred times the limit.
-CREATE FUNCTION pgwf._candidates(p_needs TEXT[], p_limit INTEGER, OUT ids TEXT[], OUT keyed BOOLEAN) LANGUAGE plpgsql
-SET enable_sort = off AS $$
+CREATE FUNCTION pgwf._candidates(
+    p_needs TEXT[], p_limit INTEGER, OUT ids TEXT[], OUT keyed BOOLEAN
+) LANGUAGE plpgsql SET enable_sort = off AS $$
 DECLARE
     v_step  INTEGER := greatest(1, least(p_limit, 2 * p_limit::BIGINT / cardinality(p_needs)));
     v_open  TEXT[] := p_needs;
@@ -123,7 +124,8 @@ DECLARE
 BEGIN
     IF cardinality(p_needs) = 1 THEN
         SELECT coalesce(array_agg(c.job_id), '{}'), bool_or(c.singleton_key IS NOT NULL) INTO ids, keyed FROM (
-            SELECT j.job_id, j.singleton_key FROM pgwf.jobs j WHERE j.next_need = p_needs[1] AND j.stage = 'ready'
+            SELECT j.job_id, j.singleton_key FROM pgwf.jobs j
+            WHERE j.next_need = p_needs[1] AND j.stage = 'ready'
             ORDER BY j.priority DESC, j.available_at, j.seq LIMIT p_limit FOR UPDATE SKIP LOCKED) c;
         RETURN;
     END IF;
@@ -181,9 +183,10 @@ END $$;
 
 -- Lease up to so many jobs of these needs: their ids, most urgent first.
 CREATE FUNCTION pgwf._claim(
-    p_worker_id TEXT, p_needs TEXT[], p_lease_seconds DOUBLE PRECISION, p_limit INTEGER, p_now TIMESTAMPTZ
+    p_worker_id TEXT, p_needs TEXT[], p_lease_seconds DOUBLE PRECISION, p_limit INTEGER
 ) RETURNS TEXT[] LANGUAGE plpgsql AS $$
 DECLARE
+    v_now    TIMESTAMPTZ := pgwf._now();
     v_needs  TEXT[] := ARRAY(SELECT DISTINCT need FROM unnest(p_needs) need);
     v_ids    TEXT[] := '{}';
     v_found  TEXT[];
@@ -192,14 +195,14 @@ DECLARE
     v_last   TEXT[];
     v_lapsed BOOLEAN := FALSE;
 BEGIN
-    IF EXISTS (SELECT 1 FROM pgwf.jobs WHERE stage = 'future' AND available_at <= p_now)
-        OR EXISTS (SELECT 1 FROM pgwf.singleton_holds WHERE until <= p_now) THEN
-        PERFORM pgwf._wake_due(500, v_needs, p_now), pgwf._elect_due(500, p_now);
+    IF EXISTS (SELECT 1 FROM pgwf.jobs WHERE stage = 'future' AND available_at <= v_now)
+        OR EXISTS (SELECT 1 FROM pgwf.singleton_holds WHERE until <= v_now) THEN
+        PERFORM pgwf._wake_due(500, v_needs, v_now), pgwf._elect_due(500, v_now);
     END IF;
     LOOP
         SELECT ids, keyed INTO v_found, v_keyed FROM pgwf._candidates(v_needs, p_limit - cardinality(v_ids));
-        v_leased := CASE WHEN v_keyed THEN pgwf._one_per_key(v_found, p_now) ELSE v_found END;
-        PERFORM pgwf._lease(v_leased, p_worker_id, p_lease_seconds, p_now);
+        v_leased := CASE WHEN v_keyed THEN pgwf._one_per_key(v_found, v_now) ELSE v_found END;
+        PERFORM pgwf._lease(v_leased, p_worker_id, p_lease_seconds);
         v_ids := v_ids || v_leased;
         EXIT WHEN cardinality(v_ids) >= p_limit;
         -- Some had their key taken and are out of the way now: look behind them.
@@ -210,28 +213,30 @@ BEGIN
         -- Room left: did somebody fall silent?
         EXIT WHEN v_lapsed;
         v_lapsed := TRUE;
-        EXIT WHEN pgwf._lapse(500, v_needs, p_now) = 0;
+        EXIT WHEN pgwf._lapse(500, v_needs, v_now) = 0;
     END LOOP;
     RETURN v_ids;
 END $$;
 
-CREATE FUNCTION pgwf._lease(
-    p_ids TEXT[], p_worker_id TEXT, p_lease_seconds DOUBLE PRECISION, p_now TIMESTAMPTZ
-) RETURNS VOID LANGUAGE plpgsql AS $$
+-- Lease these, which we have locked; the time is read now, so that it is not before the time any of them became ready.
+CREATE FUNCTION pgwf._lease(p_ids TEXT[], p_worker_id TEXT, p_lease_seconds DOUBLE PRECISION) RETURNS VOID
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now TIMESTAMPTZ := pgwf._now();
 BEGIN
     IF p_ids = '{}' THEN
         RETURN;
     END IF;
     WITH leased AS (
         UPDATE pgwf.jobs j SET
-            stage = 'leased', attempt = j.attempt + 1, claimed_at = p_now, lease_id = gen_random_uuid()::TEXT,
-            lease_worker = p_worker_id, lease_expires_at = p_now + make_interval(secs => p_lease_seconds),
+            stage = 'leased', attempt = j.attempt + 1, claimed_at = v_now, lease_id = gen_random_uuid()::TEXT,
+            lease_worker = p_worker_id, lease_expires_at = v_now + make_interval(secs => p_lease_seconds),
             usage_before = j.usage_units, progress = NULL, progress_message = NULL
         WHERE j.job_id = ANY (p_ids)
         RETURNING j.job_id, j.attempt, j.lease_id, j.lease_expires_at, j.usage_before
     )
     INSERT INTO pgwf.jobs_trace (job_id, event_type, worker_id, event_at, input_data, output_data, state)
-    SELECT job_id, 'job_retrieved', p_worker_id, p_now, '{}',
+    SELECT job_id, 'job_retrieved', p_worker_id, v_now, '{}',
            jsonb_build_object('lease_id', lease_id, 'lease_expires_at', lease_expires_at, 'attempt', attempt,
                               'usage_before', usage_before), 'ACTIVE'
     FROM leased WHERE (SELECT trace FROM pgwf.settings WHERE only_row);

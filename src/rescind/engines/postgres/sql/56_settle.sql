@@ -40,12 +40,13 @@ END $$;
 
 -- Settle leases. One verdict per settlement; a refused one has changed nothing and undoes only itself. One look at the
 -- locked jobs decides all of them: which are refused, which end and how, and what else there is to do.
-CREATE FUNCTION pgwf._settle(p_settlements pgwf.settlement[], p_now TIMESTAMPTZ) RETURNS pgwf.verdict[]
+CREATE FUNCTION pgwf._settle(p_settlements pgwf.settlement[]) RETURNS pgwf.verdict[]
 LANGUAGE plpgsql AS $$
 DECLARE
     v_ids        TEXT[] := ARRAY(SELECT job_id FROM unnest(p_settlements));
     v_wait_for   TEXT[] := ARRAY(SELECT DISTINCT unnest(wait_for) FROM unnest(p_settlements) WHERE kind = 'reschedule');
     v_dependents BOOLEAN;
+    v_now        TIMESTAMPTZ;
     v            RECORD;
 BEGIN
     PERFORM pgwf._check_settlements(p_settlements);
@@ -53,12 +54,13 @@ BEGIN
         PERFORM pgwf._lock_graph();
     END IF;
     v_dependents := pgwf._lock_jobs(v_ids, v_wait_for);
+    v_now := pgwf._now();
     WITH held AS (
         SELECT s.*, j.cancel_requested, j.cancel_reason, j.failures, j.delivered_at, j.acknowledged_at AS seen,
                j.stopped_at, j.rung AS reached, j.usage_units, j.usage_before, j.work_started_at, j.billing, CASE
                    WHEN j.job_id IS NULL AND NOT EXISTS (
                        SELECT 1 FROM pgwf.jobs_archive a WHERE a.job_id = s.job_id LIMIT 1) THEN 'JobNotFound'
-                   WHEN (j.lease_id = s.lease_id AND j.lease_expires_at > p_now) IS NOT TRUE THEN 'LeaseLost'
+                   WHEN (j.lease_id = s.lease_id AND j.lease_expires_at > v_now) IS NOT TRUE THEN 'LeaseLost'
                    WHEN s.kind = 'reschedule' AND j.cancel_requested THEN 'JobCancelled'
                    WHEN s.kind = 'acknowledge' AND NOT j.cancel_requested THEN 'WrongState'
                END AS refusal, CASE
@@ -82,33 +84,33 @@ BEGIN
             job_id, outcome,
             CASE kind WHEN 'complete' THEN 'job_finished' WHEN 'fail' THEN 'job_failed' WHEN 'release' THEN 'job_released'
                 ELSE 'cancel_acknowledged' END,
-            worker, CASE kind WHEN 'complete' THEN NULL WHEN 'fail' THEN coalesce(error, '') ELSE reason END, p_now,
+            worker, CASE kind WHEN 'complete' THEN NULL WHEN 'fail' THEN coalesce(error, '') ELSE reason END, v_now,
             CASE WHEN kind = 'complete' THEN coalesce(output_text::JSON, output) END,
             CASE outcome WHEN 'CANCELLED' THEN cancel_reason WHEN 'FAILED' THEN coalesce(error, '') END,
             failures + CASE outcome WHEN 'FAILED' THEN 1 ELSE 0 END,
             greatest(usage_units, usage_before + coalesce(units, 0)),
-            coalesce(work_started_at, CASE WHEN work_started THEN p_now END),
-            CASE outcome WHEN 'CANCELLED' THEN coalesce(delivered_at, acknowledged_at, p_now) ELSE delivered_at END,
+            coalesce(work_started_at, CASE WHEN work_started THEN v_now END),
+            CASE outcome WHEN 'CANCELLED' THEN coalesce(delivered_at, acknowledged_at, v_now) ELSE delivered_at END,
             CASE outcome WHEN 'CANCELLED' THEN acknowledged_at ELSE seen END,
-            CASE outcome WHEN 'CANCELLED' THEN p_now ELSE stopped_at END,
+            CASE outcome WHEN 'CANCELLED' THEN v_now ELSE stopped_at END,
             CASE outcome WHEN 'CANCELLED' THEN coalesce(rung, 'flag') ELSE reached END,
             jsonb_build_object('lease_id', lease_id, 'worker_id', worker))::pgwf.job_end
         ) FILTER (WHERE refusal IS NULL AND outcome IS NOT NULL) AS ends
     INTO v FROM held;
     IF v.stopped IS NOT NULL THEN  -- those handlers have ended: what their fenced leases still held is free
-        PERFORM pgwf._free_keys(v.stopped, p_now);
+        PERFORM pgwf._free_keys(v.stopped, v_now);
     END IF;
     IF v.hold THEN
         PERFORM pgwf._hold_keys_of(p_settlements, v.accepted);
     END IF;
     IF v.ends IS NOT NULL THEN
-        PERFORM pgwf._finish(v.ends, v_dependents, v.costs, p_now);
+        PERFORM pgwf._finish(v.ends, v_dependents, v.costs, v_now);
     END IF;
     IF v.gives_back THEN
-        PERFORM pgwf._settle_returns(p_settlements, v.accepted, p_now);
+        PERFORM pgwf._settle_returns(p_settlements, v.accepted, v_now);
     END IF;
     IF v.reschedules THEN
-        RETURN pgwf._settle_reschedules(p_settlements, v.verdicts, p_now);
+        RETURN pgwf._settle_reschedules(p_settlements, v.verdicts, v_now);
     END IF;
     RETURN v.verdicts;
 END $$;
@@ -206,9 +208,9 @@ CREATE FUNCTION pgwf.settle_jobs(
     p_settlements JSON, p_worker_id TEXT DEFAULT NULL, p_worker_caps TEXT[] DEFAULT NULL,
     p_lease_seconds DOUBLE PRECISION DEFAULT 60, p_limit_jobs INTEGER DEFAULT 1
 ) RETURNS SETOF pgwf.answer LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    v_now      TIMESTAMPTZ := pgwf._now();
     v_verdicts pgwf.verdict[];
     v_claimed  TEXT[];
 BEGIN
@@ -217,13 +219,13 @@ BEGIN
     END IF;
     IF p_settlements::TEXT <> '[]' THEN
         v_verdicts := pgwf._settle(
-            ARRAY(SELECT s FROM json_populate_recordset(NULL::pgwf.settlement, p_settlements) s), v_now);
-        RETURN QUERY SELECT * FROM pgwf._answers(v_verdicts, v_now);
+            ARRAY(SELECT s FROM json_populate_recordset(NULL::pgwf.settlement, p_settlements) s));
+        RETURN QUERY SELECT * FROM pgwf._answers(v_verdicts, pgwf._now());
     END IF;
     IF p_worker_caps IS NOT NULL THEN
-        v_claimed := pgwf._claim(p_worker_id, p_worker_caps, p_lease_seconds, p_limit_jobs, v_now);
+        v_claimed := pgwf._claim(p_worker_id, p_worker_caps, p_lease_seconds, p_limit_jobs);
         IF v_claimed <> '{}' THEN
-            RETURN QUERY SELECT * FROM pgwf._claimed(v_claimed, v_now);
+            RETURN QUERY SELECT * FROM pgwf._claimed(v_claimed, pgwf._now());
         END IF;
     END IF;
 END $$;

@@ -13,9 +13,10 @@ COMMENT ON TYPE pgwf.report IS
 CREATE FUNCTION pgwf.extend_jobs(
     p_worker JSON, p_reports JSON, p_lease_seconds DOUBLE PRECISION DEFAULT 60
 ) RETURNS SETOF pgwf.answer LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    v_now     TIMESTAMPTZ := pgwf._now();
+    v_now     TIMESTAMPTZ;
     v_reports pgwf.report[] := ARRAY(SELECT r FROM json_populate_recordset(NULL::pgwf.report, p_reports) r);
     v_ids     TEXT[] := ARRAY(SELECT job_id FROM json_populate_recordset(NULL::pgwf.report, p_reports));
     v_held    TEXT[];
@@ -24,8 +25,9 @@ BEGIN
         PERFORM pgwf._check_seconds(p_lease_seconds, 'lease_seconds');
     END IF;
     PERFORM pgwf._check_reports(v_reports);
-    PERFORM pgwf._seen(json_populate_record(NULL::pgwf.workers, p_worker), v_now);
+    PERFORM pgwf._seen(json_populate_record(NULL::pgwf.workers, p_worker), pgwf._now());
     PERFORM 1 FROM pgwf.jobs WHERE job_id = ANY (v_ids) ORDER BY job_id || '' FOR NO KEY UPDATE;
+    v_now := pgwf._now();
     v_held := ARRAY(
         SELECT j.job_id FROM unnest(v_reports) r
         JOIN pgwf.jobs j ON j.job_id || '' = r.job_id AND j.lease_id = r.lease_id AND j.lease_expires_at > v_now

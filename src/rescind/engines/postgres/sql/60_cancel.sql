@@ -4,17 +4,19 @@
 -- stop and keeps its lease; with a reservation, or by force, it is cancelled now and its lease is fenced off. A verdict
 -- without refusal that is not `changed` says that it is so already.
 CREATE FUNCTION pgwf._cancel(
-    p_ids TEXT[], p_by TEXT, p_reason TEXT, p_force BOOLEAN, p_running_only BOOLEAN, p_now TIMESTAMPTZ
+    p_ids TEXT[], p_by TEXT, p_reason TEXT, p_force BOOLEAN, p_running_only BOOLEAN
 ) RETURNS pgwf.verdict[] LANGUAGE plpgsql AS $$
 DECLARE
     v_verdicts pgwf.verdict[];
-    v_now      TEXT[];
+    v_now      TIMESTAMPTZ;
+    v_ended    TEXT[];
     v_asked    TEXT[];
 BEGIN
     PERFORM 1 FROM pgwf.jobs WHERE job_id = ANY (p_ids) ORDER BY job_id || '' FOR UPDATE;
+    v_now := pgwf._now();
     WITH found AS (
         SELECT each.id, each.place, j.job_id IS NOT NULL AS live, j.cancel_requested, j.billing,
-               pgwf._state_of(j, p_now) AS state
+               pgwf._state_of(j, v_now) AS state
         FROM unnest(p_ids) WITH ORDINALITY AS each (id, place) LEFT JOIN pgwf.jobs j
             ON j.job_id || '' = each.id AND j.job_id = ANY (p_ids)
     ), judged AS (
@@ -30,12 +32,12 @@ BEGIN
     SELECT array_agg(ROW(id, nullif(finding, 'already'), NULL, finding IS NULL)::pgwf.verdict ORDER BY place),
            array_agg(id) FILTER (WHERE finding IS NULL AND terminal),
            array_agg(id) FILTER (WHERE finding IS NULL AND NOT terminal)
-    INTO v_verdicts, v_now, v_asked FROM judged;
-    IF v_now IS NOT NULL THEN
-        PERFORM pgwf._cancel_now(v_now, p_by, p_reason, p_force, p_now);
+    INTO v_verdicts, v_ended, v_asked FROM judged;
+    IF v_ended IS NOT NULL THEN
+        PERFORM pgwf._cancel_now(v_ended, p_by, p_reason, p_force, v_now);
     END IF;
     IF v_asked IS NOT NULL THEN
-        PERFORM pgwf._ask_to_stop(v_asked, p_by, p_reason, p_now);
+        PERFORM pgwf._ask_to_stop(v_asked, p_by, p_reason, v_now);
     END IF;
     RETURN v_verdicts;
 END $$;
@@ -119,9 +121,9 @@ CREATE FUNCTION pgwf.cancel_jobs(
     p_running_only BOOLEAN DEFAULT FALSE, p_limit_jobs INTEGER DEFAULT 1000, p_after TEXT DEFAULT NULL,
     p_dry_run BOOLEAN DEFAULT FALSE
 ) RETURNS SETOF pgwf.answer LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    v_now     TIMESTAMPTZ := pgwf._now();
     v_ids     TEXT[] := p_job_ids;
     v_answers pgwf.answer[];
 BEGIN
@@ -135,15 +137,15 @@ BEGIN
         IF p_need IS NULL AND p_owner IS NULL THEN
             PERFORM pgwf._invalid('say which jobs to cancel: by ids, by need or by owner');
         END IF;
-        v_ids := pgwf._cancellable(p_need, p_owner, p_force, p_running, p_limit_jobs, p_after, v_now);
+        v_ids := pgwf._cancellable(p_need, p_owner, p_force, p_running, p_limit_jobs, p_after, pgwf._now());
     END IF;
     IF NOT p_dry_run THEN
-        RETURN QUERY SELECT * FROM pgwf._cancel_answers(v_ids, p_worker_id, p_reason, p_force, p_running_only, v_now);
+        RETURN QUERY SELECT * FROM pgwf._cancel_answers(v_ids, p_worker_id, p_reason, p_force, p_running_only);
         RETURN;
     END IF;
     BEGIN
         v_answers := ARRAY(
-            SELECT a FROM pgwf._cancel_answers(v_ids, p_worker_id, p_reason, p_force, p_running_only, v_now) a);
+            SELECT a FROM pgwf._cancel_answers(v_ids, p_worker_id, p_reason, p_force, p_running_only) a);
         RAISE EXCEPTION 'taken back' USING ERRCODE = 'PW000';
     EXCEPTION WHEN SQLSTATE 'PW000' THEN
         RETURN QUERY SELECT * FROM unnest(v_answers);
@@ -151,15 +153,14 @@ BEGIN
 END $$;
 
 CREATE FUNCTION pgwf._cancel_answers(
-    p_ids TEXT[], p_by TEXT, p_reason TEXT, p_force BOOLEAN, p_running_only BOOLEAN, p_now TIMESTAMPTZ
+    p_ids TEXT[], p_by TEXT, p_reason TEXT, p_force BOOLEAN, p_running_only BOOLEAN
 ) RETURNS SETOF pgwf.answer LANGUAGE plpgsql AS $$
 DECLARE
     v_verdicts pgwf.verdict[];
 BEGIN
     v_verdicts := pgwf._cancel(
         ARRAY(SELECT id FROM unnest(p_ids) WITH ORDINALITY AS each (id, place)
-              WHERE id IS NOT NULL GROUP BY id ORDER BY min(place)), p_by, p_reason, p_force, p_running_only,
-        p_now);
+              WHERE id IS NOT NULL GROUP BY id ORDER BY min(place)), p_by, p_reason, p_force, p_running_only);
     IF cardinality(p_ids) > cardinality(v_verdicts) THEN  -- named twice: only the first time did it change anything
         SELECT array_agg(ROW(v.job_id, v.refusal, NULL, v.changed AND each.nth = 1)::pgwf.verdict ORDER BY each.place)
         INTO v_verdicts
@@ -167,7 +168,7 @@ BEGIN
               FROM unnest(p_ids) WITH ORDINALITY AS named (id, place)) each
         JOIN unnest(v_verdicts) v ON v.job_id = each.id;
     END IF;
-    RETURN QUERY SELECT * FROM pgwf._answers(v_verdicts, p_now);
+    RETURN QUERY SELECT * FROM pgwf._answers(v_verdicts, pgwf._now());
 END $$;
 
 -- The ids of the next jobs of a need or an owner that such a cancel would change.

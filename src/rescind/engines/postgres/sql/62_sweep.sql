@@ -15,7 +15,7 @@ BEGIN
         v_ids := v_ids || ARRAY(
             SELECT job_id FROM pgwf.jobs WHERE stage = 'leased' AND lease_expires_at <= p_now AND cancel_requested
             ORDER BY lease_expires_at LIMIT p_limit - v_count FOR UPDATE SKIP LOCKED);
-        v_ids := pgwf._with_free_dependents(v_ids[1:p_limit - v_count]);
+        v_ids := pgwf._free_to_end(v_ids[1:p_limit - v_count]);
         EXIT WHEN v_ids = '{}';
         v_ids := pgwf._move_each('_archive_jobs', v_ids, ARRAY[p_worker_id], p_now);
         EXIT WHEN v_ids = '{}';
@@ -37,7 +37,8 @@ END $$;
 
 CREATE FUNCTION pgwf.archive_cancelled_jobs(p_worker_id TEXT, p_limit INTEGER DEFAULT 100) RETURNS INTEGER
 LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_started TIMESTAMPTZ := clock_timestamp();
     v_count   INTEGER;
@@ -67,7 +68,7 @@ BEGIN
         WHERE rules ->> 'activation_timeout_seconds' IS NOT NULL
     LOOP
         v_then := p_now - make_interval(secs => v_policy.seconds);
-        v_ids := pgwf._with_free_dependents(ARRAY(
+        v_ids := pgwf._free_to_end(ARRAY(
             SELECT job_id FROM pgwf.jobs
             WHERE next_need = v_policy.need AND stage IN ('ready', 'parked') AND attempt = 0
               AND available_at < v_then AND created_at < v_then AND (unblocked_at IS NULL OR unblocked_at < v_then)
@@ -138,21 +139,19 @@ CREATE FUNCTION pgwf.sweep(
     p_worker_id TEXT, p_limit INTEGER DEFAULT 500, p_retention INTERVAL DEFAULT '30 days',
     OUT lapsed INTEGER, OUT archived INTEGER, OUT timed_out INTEGER, OUT purged INTEGER, OUT more BOOLEAN
 ) LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
-DECLARE
-    v_now TIMESTAMPTZ := pgwf._now();
-    v_due INTEGER;
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     PERFORM pgwf._check_text(p_worker_id, 'worker_id');
     PERFORM pgwf._check_limit(p_limit, 'limit');
     IF p_retention IS NULL OR p_retention < INTERVAL '0' THEN
         PERFORM pgwf._invalid('retention cannot be NULL or negative');
     END IF;
-    v_due := pgwf._wake_due(p_limit, '{}', v_now) + pgwf._elect_due(p_limit, v_now);
-    lapsed := pgwf._lapse(p_limit, '{}', v_now);
-    timed_out := pgwf._time_out(p_limit, v_now);
-    archived := pgwf._archive_cancelled(p_worker_id, p_limit, v_now);
-    purged := pgwf._purge(p_limit, p_retention, v_now);
-    PERFORM pgwf._forget(p_limit, v_now);
+    PERFORM pgwf._wake_due(p_limit, '{}', pgwf._now()), pgwf._elect_due(p_limit, pgwf._now());
+    lapsed := pgwf._lapse(p_limit, '{}', pgwf._now());
+    timed_out := pgwf._time_out(p_limit, pgwf._now());
+    archived := pgwf._archive_cancelled(p_worker_id, p_limit, pgwf._now());
+    purged := pgwf._purge(p_limit, p_retention, pgwf._now());
+    PERFORM pgwf._forget(p_limit, pgwf._now());
     more := greatest(lapsed, timed_out, archived, purged) >= p_limit;
 END $$;

@@ -1,7 +1,8 @@
 -- Looking without touching: jobs, counts, histories, the feed, documents, and whether there is anything to do.
 
 CREATE FUNCTION pgwf.get_jobs(p_job_ids TEXT[]) RETURNS SETOF pgwf.answer LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     RETURN QUERY SELECT * FROM pgwf._jobs(p_job_ids, pgwf._now());
 END $$;
@@ -28,7 +29,8 @@ CREATE FUNCTION pgwf.list_jobs(
     p_need TEXT DEFAULT NULL, p_owner TEXT DEFAULT NULL, p_states TEXT[] DEFAULT NULL, p_purged BOOLEAN DEFAULT NULL,
     p_after BIGINT DEFAULT NULL, p_limit_jobs INTEGER DEFAULT 100
 ) RETURNS SETOF pgwf.answer LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_custom_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
     v_ids   TEXT[];
     v_needs TEXT[] := CASE WHEN p_need IS NOT NULL THEN ARRAY[p_need]
@@ -81,7 +83,8 @@ CREATE FUNCTION pgwf.job_history(p_job_id TEXT) RETURNS TABLE (
     trace_id BIGINT, job_id TEXT, event_type TEXT, worker_id TEXT, event_at TIMESTAMPTZ, input_data JSONB,
     output_data JSONB, state TEXT, reason TEXT, partial BOOLEAN
 ) LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     RETURN QUERY
         WITH told AS (
@@ -122,7 +125,8 @@ END $$;
 -- caller's own longer transaction is in job_history, but may be missing here.
 CREATE FUNCTION pgwf.changes(p_after BIGINT DEFAULT 0, p_limit INTEGER DEFAULT 1000) RETURNS SETOF pgwf.jobs_trace
 LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     PERFORM pgwf._not_null(p_after::TEXT, 'after');
     PERFORM pgwf._check_limit(p_limit, 'limit');
@@ -177,7 +181,8 @@ END $$;
 CREATE FUNCTION pgwf.look(
     p_worker_caps TEXT[], OUT work BOOLEAN, OUT sweep BOOLEAN, OUT due_in DOUBLE PRECISION
 ) LANGUAGE plpgsql STABLE
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET enable_sort = off
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off SET enable_sort = off
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_now TIMESTAMPTZ := pgwf._now();

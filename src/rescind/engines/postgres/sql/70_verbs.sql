@@ -2,17 +2,17 @@
 -- the functions above.
 
 CREATE FUNCTION pgwf.submit_jobs(p_jobs JSON, p_worker_id TEXT DEFAULT NULL) RETURNS SETOF pgwf.answer LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    v_now   TIMESTAMPTZ := pgwf._now();
     v_specs pgwf.job_spec[];
     v_ids   TEXT[];
 BEGIN
     v_specs := ARRAY(SELECT s FROM json_populate_recordset(
         ROW(NULL, NULL, NULL, p_worker_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::pgwf.job_spec,
         p_jobs) s);
-    v_ids := pgwf._submit(v_specs, v_now);
-    RETURN QUERY SELECT * FROM pgwf._jobs(v_ids, v_now);
+    v_ids := pgwf._submit(v_specs);
+    RETURN QUERY SELECT * FROM pgwf._jobs(v_ids, pgwf._now());
 END $$;
 
 CREATE FUNCTION pgwf.submit_job(
@@ -21,14 +21,15 @@ CREATE FUNCTION pgwf.submit_job(
     p_priority INTEGER DEFAULT 0, p_max_attempts INTEGER DEFAULT NULL, p_on_dependency_cancelled TEXT DEFAULT 'release',
     p_on_dependency_failed TEXT DEFAULT 'release', p_idempotency_key TEXT DEFAULT NULL, p_estimate BIGINT DEFAULT NULL
 ) RETURNS TABLE (job_id TEXT, next_need TEXT, wait_for TEXT[], available_at TIMESTAMPTZ) LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_ids TEXT[];
 BEGIN
     v_ids := pgwf._submit(ARRAY[ROW(
         p_job_id, p_next_need, p_payload, p_worker_id, p_owner, p_priority, p_singleton_key, nullif(p_wait_for, '{}'),
         p_on_dependency_cancelled, p_on_dependency_failed, p_available_at, 0, p_max_attempts, p_idempotency_key, NULL,
-        p_estimate, NULL)::pgwf.job_spec], pgwf._now());
+        p_estimate, NULL)::pgwf.job_spec]);
     RETURN QUERY SELECT r.job_id, r.next_need, r.wait_for, r.available_at FROM pgwf._jobs(v_ids, pgwf._now()) r;
 END $$;
 
@@ -41,13 +42,14 @@ CREATE FUNCTION pgwf.get_work(
     job_id TEXT, lease_id TEXT, next_need TEXT, singleton_key TEXT, wait_for TEXT[], available_at TIMESTAMPTZ,
     lease_expires_at TIMESTAMPTZ, payload JSON, owner TEXT, priority INTEGER, attempt INTEGER, failures INTEGER
 ) LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_ids  TEXT[];
     v_need TEXT;
 BEGIN
     PERFORM pgwf._check_claim(p_worker_id, p_worker_caps, p_lease_seconds, p_limit_jobs);
-    v_ids := pgwf._claim(p_worker_id, p_worker_caps, p_lease_seconds, p_limit_jobs, pgwf._now());
+    v_ids := pgwf._claim(p_worker_id, p_worker_caps, p_lease_seconds, p_limit_jobs);
     IF v_ids = '{}' AND p_listen AND pgwf.is_notify_enabled() THEN
         FOREACH v_need IN ARRAY p_worker_caps LOOP
             EXECUTE format('LISTEN %I', 'pgwf.need.' || v_need);
@@ -122,15 +124,17 @@ END $$;
 CREATE FUNCTION pgwf.extend_lease(
     p_job_id TEXT, p_lease_id TEXT, p_worker_id TEXT, p_additional_seconds INTEGER DEFAULT 60
 ) RETURNS TIMESTAMPTZ LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    v_now TIMESTAMPTZ := pgwf._now();
+    v_now TIMESTAMPTZ;
     v_job pgwf.jobs;
 BEGIN
     PERFORM pgwf._check_text(p_worker_id, 'worker_id');
     PERFORM pgwf._check_seconds(p_additional_seconds, 'additional_seconds');
     PERFORM pgwf._not_null(p_job_id, 'job_id');
     PERFORM pgwf._lock_jobs(ARRAY[p_job_id]);
+    v_now := pgwf._now();
     PERFORM pgwf._refuse_cancelled(p_job_id, 'extended');
     v_job := pgwf._validate_active_lease(
         p_job_id, p_lease_id, p_message => format('active lease not found for job %s', p_job_id));
@@ -155,7 +159,8 @@ BEGIN
         available_at = coalesce(p_available_at, v_now), lease_id = NULL, lease_worker = NULL,
         lease_expires_at = '-infinity', failures = 0, usage_units = p_locked_job.usage_units,
         work_started_at = p_locked_job.work_started_at,
-        stage = pgwf._stage_of(v_wait, coalesce(p_available_at, v_now), p_singleton_key, v_now)
+        stage = CASE WHEN j.cancel_requested THEN 'cancelled'
+                     ELSE pgwf._stage_of(v_wait, coalesce(p_available_at, v_now), p_singleton_key, v_now) END
     WHERE j.job_id = p_locked_job.job_id RETURNING j.* INTO v_job;
     PERFORM pgwf._emit_trace_event(
         v_job.job_id, 'reschedule_job', p_worker_id,
@@ -209,7 +214,8 @@ CREATE FUNCTION pgwf.reschedule_job(
     p_job_id TEXT, p_lease_id TEXT, p_worker_id TEXT, p_next_need TEXT, p_wait_for TEXT[] DEFAULT '{}',
     p_singleton_key TEXT DEFAULT NULL, p_available_at TIMESTAMPTZ DEFAULT clock_timestamp()
 ) RETURNS TABLE (job_id TEXT, next_need TEXT, wait_for TEXT[], available_at TIMESTAMPTZ) LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_job pgwf.jobs;
 BEGIN
@@ -226,7 +232,8 @@ CREATE FUNCTION pgwf.reschedule_unheld_job(
     p_job_id TEXT, p_worker_id TEXT, p_next_need TEXT, p_wait_for TEXT[] DEFAULT '{}'::TEXT[],
     p_singleton_key TEXT DEFAULT NULL, p_available_at TIMESTAMPTZ DEFAULT clock_timestamp()
 ) RETURNS TABLE (job_id TEXT, next_need TEXT, wait_for TEXT[], available_at TIMESTAMPTZ) LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_job pgwf.jobs;
 BEGIN
@@ -256,7 +263,8 @@ END $$;
 CREATE FUNCTION pgwf.complete_job(
     p_job_id TEXT, p_lease_id TEXT, p_worker_id TEXT, p_output JSON DEFAULT NULL
 ) RETURNS BOOLEAN LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     PERFORM pgwf._check_text(p_worker_id, 'worker_id');
     RETURN pgwf._complete_locked_job(
@@ -266,7 +274,8 @@ END $$;
 CREATE FUNCTION pgwf.complete_unheld_job(
     p_job_id TEXT, p_worker_id TEXT, p_output JSON DEFAULT NULL
 ) RETURNS BOOLEAN LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     PERFORM pgwf._check_text(p_worker_id, 'worker_id');
     RETURN pgwf._complete_locked_job(
@@ -278,7 +287,7 @@ END $$;
 -- One settlement, with a refusal raised. Answers with the state the job came to.
 CREATE FUNCTION pgwf._settle_one(p_settlement pgwf.settlement) RETURNS TEXT LANGUAGE plpgsql AS $$
 DECLARE
-    v_verdict pgwf.verdict := (pgwf._settle(ARRAY[p_settlement], pgwf._now()))[1];
+    v_verdict pgwf.verdict := (pgwf._settle(ARRAY[p_settlement]))[1];
 BEGIN
     IF v_verdict.refusal = 'WrongState' THEN
         PERFORM pgwf._refuse(p_settlement.job_id, 'PW007', format('job %s was not asked to stop', p_settlement.job_id));
@@ -293,7 +302,8 @@ END $$;
 CREATE FUNCTION pgwf.fail_job(
     p_job_id TEXT, p_lease_id TEXT, p_worker_id TEXT, p_error TEXT, p_retry_seconds DOUBLE PRECISION DEFAULT NULL
 ) RETURNS TEXT LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     PERFORM pgwf._check_text(p_worker_id, 'worker_id');
     RETURN pgwf._settle_one(ROW(p_job_id, p_lease_id, p_worker_id, 'fail', NULL, left(p_error, 10000), p_retry_seconds,
@@ -304,7 +314,8 @@ END $$;
 CREATE FUNCTION pgwf.release_job(
     p_job_id TEXT, p_lease_id TEXT, p_worker_id TEXT, p_reason TEXT DEFAULT NULL
 ) RETURNS TEXT LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     PERFORM pgwf._check_text(p_worker_id, 'worker_id');
     PERFORM pgwf._check_reason(p_reason);
@@ -316,7 +327,8 @@ END $$;
 CREATE FUNCTION pgwf.acknowledge_cancel(
     p_job_id TEXT, p_lease_id TEXT, p_worker_id TEXT, p_note TEXT DEFAULT NULL
 ) RETURNS TEXT LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     PERFORM pgwf._check_text(p_worker_id, 'worker_id');
     PERFORM pgwf._check_reason(p_note);
@@ -329,7 +341,8 @@ END $$;
 CREATE FUNCTION pgwf.cancel_job(
     p_job_id TEXT, p_worker_id TEXT, p_reason TEXT DEFAULT NULL, p_force BOOLEAN DEFAULT FALSE
 ) RETURNS pgwf.jobs LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_now     TIMESTAMPTZ := pgwf._now();
     v_job     pgwf.jobs;
@@ -339,7 +352,7 @@ BEGIN
     PERFORM pgwf._not_null(p_job_id, 'job_id');
     PERFORM pgwf._not_null(p_force::TEXT, 'force');
     PERFORM pgwf._check_reason(p_reason);
-    v_verdict := (pgwf._cancel(ARRAY[p_job_id], p_worker_id, p_reason, p_force, FALSE, v_now))[1];
+    v_verdict := (pgwf._cancel(ARRAY[p_job_id], p_worker_id, p_reason, p_force, FALSE))[1];
     SELECT * INTO v_job FROM pgwf.jobs WHERE job_id = p_job_id;
     IF v_verdict.refusal = 'JobNotFound' THEN
         PERFORM pgwf._refuse(p_job_id, 'PW001', format('job %s does not exist', p_job_id));
