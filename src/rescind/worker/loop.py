@@ -27,7 +27,6 @@ from rescind.worker.threads import Threads
 _log = logging.getLogger("rescind.worker")
 
 _POLL_SECONDS: Final = (0.02, 1.0)  # the first and the longest pause between claims that find nothing
-_TWO_LANES: Final = 32  # slots
 
 
 class Turn(Enum):
@@ -56,8 +55,8 @@ class Loop:
         self._outbox: list[Settlement] = []
         self._in_flight: dict[asyncio.Future[Settled], Sequence[Settlement]] = {}  # with what each settles
         # A store in another process works while we do: two exchanges take turns, each for half of the slots.
-        # With few slots that would only make two small exchanges of one.
-        self._lanes = 2 if engine.needs_event_loop and info.slots >= _TWO_LANES else 1
+        # And when one of them has to wait there, for a job in somebody else's hands, the other goes on.
+        self._lanes = 2 if engine.needs_event_loop else 1
         self._asking = 0  # exchanges under way
         self._claiming = 0  # the slots they ask to fill
         self._pause = _POLL_SECONDS[0]
@@ -143,7 +142,7 @@ class Loop:
         self._pause = _POLL_SECONDS[0] if turn is Turn.MOVED else min(self._pause * 2, _POLL_SECONDS[1])
         if until_empty and turn is Turn.NOTHING and await self._is_empty():
             self.stop()
-        if self._outbox or self._stopping.is_set():
+        if self._outbox or self._is_over():
             self._turn.set()
 
     async def _is_empty(self) -> bool:

@@ -25,7 +25,8 @@
 --      or left for the next sweep, or the call fails with 40001 and may be repeated
 --   4. rows of pgwf.accounts: all that a call will touch, by owner; sweeps only try
 --   5. singleton keys (advisory): only ever tried, never waited for
--- Claims and sweeps skip what is locked and wait for nobody.
+-- Claims and sweeps skip what is locked and wait for nobody. Only what ends a job locks its row against those who just
+-- made something wait for it (FOR UPDATE); who claims, extends or cancels it does not mind them (FOR NO KEY UPDATE).
 --
 -- Plans. A session plans a statement once and may do so while the tables are empty; what is best then must still be right
 -- at a million rows. So the functions forbid sequential scans and keep one plan; jobs are found by `job_id = ANY (...)`

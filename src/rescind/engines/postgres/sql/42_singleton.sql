@@ -38,7 +38,7 @@ BEGIN
                 SELECT each.job_id FROM unnest(v_needs) need CROSS JOIN LATERAL (
                     SELECT j.job_id FROM pgwf.jobs j
                     WHERE j.singleton_key = v_key AND j.next_need = need AND j.stage = 'parked'
-                    ORDER BY j.priority DESC, j.available_at, j.seq LIMIT 1 FOR UPDATE SKIP LOCKED
+                    ORDER BY j.priority DESC, j.available_at, j.seq LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
                 ) each
             ), moved AS (
                 UPDATE pgwf.jobs j SET stage = 'ready' WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM best))

@@ -13,7 +13,7 @@ BEGIN
         UPDATE pgwf.jobs j SET stage = pgwf._stage_of(j.wait_for, j.available_at, j.singleton_key, p_now)
         WHERE j.job_id = ANY (ARRAY(
             SELECT job_id FROM pgwf.jobs WHERE stage = 'future' AND available_at <= p_now
-            ORDER BY available_at LIMIT p_limit FOR UPDATE SKIP LOCKED))
+            ORDER BY available_at LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED))
         RETURNING j.next_need, j.singleton_key
     )
     SELECT count(*), array_agg(DISTINCT next_need) FILTER (WHERE NOT next_need = ANY (p_claimer)),
@@ -126,7 +126,7 @@ BEGIN
         SELECT coalesce(array_agg(c.job_id), '{}'), bool_or(c.singleton_key IS NOT NULL) INTO ids, keyed FROM (
             SELECT j.job_id, j.singleton_key FROM pgwf.jobs j
             WHERE j.next_need = p_needs[1] AND j.stage = 'ready'
-            ORDER BY j.priority DESC, j.available_at, j.seq LIMIT p_limit FOR UPDATE SKIP LOCKED) c;
+            ORDER BY j.priority DESC, j.available_at, j.seq LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED) c;
         RETURN;
     END IF;
     LOOP
@@ -134,9 +134,12 @@ BEGIN
         FROM unnest(v_open) need CROSS JOIN LATERAL (
             SELECT -j.priority::BIGINT, j.available_at, j.seq, j.job_id, j.next_need, j.singleton_key IS NOT NULL
             FROM pgwf.jobs j WHERE j.next_need = need AND j.stage = 'ready'
-            ORDER BY j.priority DESC, j.available_at, j.seq LIMIT v_step OFFSET v_taken FOR UPDATE SKIP LOCKED
+            ORDER BY j.priority DESC, j.available_at, j.seq LIMIT v_step OFFSET v_taken FOR NO KEY UPDATE SKIP LOCKED
         ) c;
-        v_seen := ARRAY(SELECT s FROM unnest(v_seen || v_more) s ORDER BY s.rank, s.available_at, s.seq LIMIT p_limit);
+        -- One that others let go of meanwhile moves the rest: then the next step begins with what we have seen.
+        v_seen := ARRAY(
+            SELECT s FROM (SELECT DISTINCT s FROM unnest(v_seen || v_more) s) once
+            ORDER BY (s).rank, (s).available_at, (s).seq LIMIT p_limit);
         v_taken := v_taken + v_step;
         -- A need goes on when it filled its step and all of that step is among the best so far.
         v_open := ARRAY(

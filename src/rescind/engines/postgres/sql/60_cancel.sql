@@ -12,7 +12,7 @@ DECLARE
     v_ended    TEXT[];
     v_asked    TEXT[];
 BEGIN
-    PERFORM 1 FROM pgwf.jobs WHERE job_id = ANY (p_ids) ORDER BY job_id || '' FOR UPDATE;
+    PERFORM 1 FROM pgwf.jobs WHERE job_id = ANY (p_ids) ORDER BY job_id || '' FOR NO KEY UPDATE;
     v_now := pgwf._now();
     WITH found AS (
         SELECT each.id, each.place, j.job_id IS NOT NULL AS live, j.cancel_requested, j.billing,
