@@ -48,6 +48,7 @@ def _run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
         "seconds": round(time.monotonic() - begun, 1),
         "conditions": here,
         "load_average_after": load_average(),
+        "server": harness.server,
         "contenders": harness.about,
         "measurements": (found := [each for each in results if each is not None]),
         "aims": aims(found),

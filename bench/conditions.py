@@ -21,7 +21,7 @@ def conditions(directory: Path) -> dict[str, Any]:
         "python": f"{platform.python_implementation()} {sys.version.split()[0]}",
         "sqlite": sqlite3.sqlite_version,
         "directory": _shown(directory),
-        **_mount(directory),
+        **mount(directory),
         "fsync_us": _fsync_us(directory, growing=False),
         "fsync_growing_us": _fsync_us(directory, growing=True),
         "load_average": load_average(),
@@ -53,7 +53,7 @@ def _shown(directory: Path) -> str:
     return str(directory.relative_to(here)) if directory.is_relative_to(here) else str(directory)
 
 
-def _mount(directory: Path) -> dict[str, str]:
+def mount(directory: Path) -> dict[str, str]:
     """File system and device of the longest mount point above the directory."""
     try:
         mounts = [line.split()[:3] for line in Path("/proc/mounts").read_text().splitlines()]

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from bench.contenders.place import Place
 from bench.environments import ROOT, Contender, interpreter
 
 ANSWER_SECONDS = 180.0
@@ -36,12 +37,16 @@ class Process:
         )
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         threading.Thread(target=self._listen, daemon=True).start()
-        self.about: dict[str, Any] = self._answer(ANSWER_SECONDS)["about"]
+        try:
+            self.about: dict[str, Any] = self._answer(ANSWER_SECONDS)["about"]
+        except ContenderFailed:
+            self.close()
+            raise
 
     def ask(
-        self, measure: str, directory: Path, parameters: dict[str, Any], seconds: float = ANSWER_SECONDS
+        self, measure: str, place: Place, parameters: dict[str, Any], seconds: float = ANSWER_SECONDS
     ) -> dict[str, Any]:
-        request = {"measure": measure, "directory": str(directory), "parameters": parameters}
+        request = {"measure": measure, "place": place.as_json(), "parameters": parameters}
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request) + "\n")

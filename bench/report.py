@@ -22,10 +22,16 @@ def _conditions(run: dict[str, Any]) -> str:
         f"  {here['directory']} on {here['file_system']} ({here['device']}); one fsync of 4 KiB takes"
         f" {here['fsync_us']:.0f} µs in place, {here['fsync_growing_us']:.0f} µs where the file grows",
     ]
+    if server := run.get("server"):
+        where = f"{server['file_system']} ({server['device']})"
+        lines.append(f"  PostgreSQL {server['version']} on {where}: {_listed(server['settings'])}")
     for name, about in run["contenders"].items():
-        facts = {**about["versions"], **about["settings"]}
-        lines.append(f"  {name}: " + ", ".join(f"{key} {value}" for key, value in facts.items()))
+        lines.append(f"  {name}: {_listed({**about['versions'], **about['settings']})}")
     return "\n".join(lines)
+
+
+def _listed(facts: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in facts.items())
 
 
 def _measurement(found: dict[str, Any]) -> str:
@@ -45,6 +51,10 @@ def _row(variant: dict[str, Any], unit: str) -> list[str]:
         row.append(f"p50 {variant['p50']:.2f}, p99 {variant['p99']:.2f} of {variant['samples']}")
     if "cpu_us_each" in variant:
         row.append(f"{variant['cpu_us_each']:,.0f} µs processor each")
+    if "server_us_each" in variant:
+        row.append(f"{variant['server_us_each']:,.0f} µs of the server's")
+    if "buffers_each" in variant:
+        row.append(f"{variant['buffers_each']:,.0f} pages")
     return row
 
 

@@ -15,6 +15,9 @@ def tables(run: dict[str, Any]) -> str:
 def _conditions(run: dict[str, Any]) -> str:
     here = run["conditions"]
     software = [here["system"].split()[0], here["python"], f"SQLite {here['sqlite']}", *_peers(run)]
+    if server := run.get("server"):
+        facts = ", ".join(f"{key} {value}" for key, value in server["settings"].items())
+        software.append(f"PostgreSQL {server['version']} ({facts})")
     return (
         f"{here['at'][:10]}, {run['rounds']} rounds in {run['seconds']:.0f} s: {here['cores']} cores of"
         f" {here['cpu']}, {', '.join(software)}, {here['file_system']}; one fsync"
@@ -28,16 +31,22 @@ def _peers(run: dict[str, Any]) -> list[str]:
     return [f"{name} {versions[name]}" for name, versions in names if name != "rescind"]
 
 
+_OPTIONAL = {"server_us_each": "server µs", "buffers_each": "pages"}
+
+
 def _measurement(found: dict[str, Any]) -> str:
     timed = found["unit"] != "per second"
-    lines = [f"**{found['title']}** ({found['unit']})", "", "| | median | spread | | processor µs |"]
-    lines.append("|---|---:|---:|---|---:|")
+    more = [key for key in _OPTIONAL if any(key in each for each in found["variants"])]
+    heads = ["| | median | spread | | processor µs |", *(f" {_OPTIONAL[key]} |" for key in more)]
+    lines = [f"**{found['title']}** ({found['unit']})", "", "".join(heads)]
+    lines.append("|---|---:|---:|---|---:|" + "---:|" * len(more))
     for each in found["variants"]:
         shape = "{:,.2f}" if timed else "{:,.0f}"
         median, low, high = (shape.format(each[name]) for name in ("median", "low", "high"))
         tail = f"p99 {each['p99']:,.2f} of {each['samples']}" if timed else ""
-        cpu = f"{each['cpu_us_each']:,.0f}" if "cpu_us_each" in each else ""
-        lines.append(f"| {each['label']} | {median} | {low}–{high} | {tail} | {cpu} |")
+        counts = [f"{each[key]:,.0f}" if key in each else "" for key in ("cpu_us_each", *more)]
+        cells = [each["label"], median, f"{low}–{high}", tail, *counts]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 

@@ -1,21 +1,24 @@
-"""The benchmark harness: its arithmetic, and one very small run of it without any peer."""
+"""The benchmark harness: its arithmetic, and a very small run of it for each engine, without any peer."""
 
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench import stats
-from bench.environments import CONTENDERS
-from bench.harness import Column, aims, is_clear, ratio_result
-from bench.measurements import SIZES, Ratio, Variant, measurements
+from bench.contenders.place import Server
+from bench.environments import CONTENDERS, Contender
+from bench.harness import Column, Harness, aims, is_clear, ratio_result
+from bench.measurements import SIZES, Measurement, Ratio, Variant, measurements, postgres, sqlite
 from bench.report import report
 from bench.table import tables
 
 ROOT = Path(__file__).resolve().parent.parent
+pytestmark = pytest.mark.timeout(300)  # whoever comes first makes a run, on disks that may be busy
 
 
 def test_a_summary_is_the_middle_and_the_ends() -> None:
@@ -87,13 +90,52 @@ def test_peers_are_pinned() -> None:
     assert all("==" in each for contender in CONTENDERS.values() for each in contender.requirements)
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def test_a_contender_that_breaks_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(CONTENDERS, "broken", Contender("broken", "bench.contenders.no_such_module"))
+    measurement = Measurement(
+        "mixed",
+        "Some of it cannot be measured",
+        "per second",
+        (
+            Variant("one", "broken", "submit", {}),
+            Variant("another", "rescind-sqlite", "submit", {"count": 2, "callers": 1}),
+            Variant("a third", "broken", "submit", {}),
+        ),
+        (Ratio("one to another", ("one",), ("another",)),),
+    )
+    with Harness(tmp_path, ["broken", "rescind-sqlite"], lambda _: None) as harness:
+        found = harness.run(measurement, rounds=2)
+    assert found is not None
+    assert [each["label"] for each in found["variants"]] == ["another"]
+    assert found["ratios"] == []
+    assert len(harness.failures) == 1 and "broken ended" in harness.failures[0]
+
+
+def test_the_processor_time_of_a_server_includes_its_children() -> None:
+    busy = "import time\nwhile time.process_time() < 0.3: pass"
+    parent = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {busy!r}])\nsys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE) as process:
+        server = Server("postgres://nowhere", process.pid)
+        deadline = time.monotonic() + 30
+        while (server.cpu_seconds() or 0) < 0.3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert (server.cpu_seconds() or 0) >= 0.3
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+OURS = {"rescind-sqlite": sqlite, "rescind-postgres": postgres}
+
+
+@pytest.fixture(scope="module", params=list(OURS))
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Every measurement once, of rescind alone, so that nothing is installed."""
     home = tmp_path_factory.mktemp("bench")
     command = [sys.executable, "-m", "bench", "--size", "tiny", "--rounds", "1"]
-    command += ["--contender", "rescind-sqlite", "--directory", str(home), "--json", str(home / "run.json")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    command += ["--contender", request.param, "--directory", str(home), "--json", str(home / "run.json")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
     assert [path.name for path in home.iterdir()] == ["run.json"], "a run leaves no stores behind"
     found: dict[str, Any] = json.loads((home / "run.json").read_text())
@@ -102,10 +144,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_a_run_measures_everything_it_was_asked_to(run: dict[str, Any]) -> None:
     assert run["failures"] == []
-    assert [each["name"] for each in run["measurements"]] == [
-        each.name for each in measurements(SIZES["tiny"])
-    ]
-    assert list(run["contenders"]) == ["rescind-sqlite"]
+    (contender,) = run["contenders"]
+    expected = [each.name for each in OURS[contender].measurements(SIZES["tiny"])]
+    assert [each["name"] for each in run["measurements"]] == expected
     for each in run["measurements"]:
         assert each["variants"], each["name"]
         for variant in each["variants"]:
@@ -117,13 +158,19 @@ def test_a_run_states_its_conditions(run: dict[str, Any]) -> None:
     told = run["conditions"]
     assert {"at", "cpu", "cores", "python", "sqlite", "file_system", "device", "load_average"} <= told.keys()
     assert told["fsync_us"] > 0
-    assert {"rescind", "source"} <= run["contenders"]["rescind-sqlite"]["versions"].keys()
+    ((name, about),) = run["contenders"].items()
+    assert {"rescind", "source"} <= about["versions"].keys()
+    if CONTENDERS[name].needs_server:
+        settings = run["server"]["settings"]
+        assert settings["fsync"] == settings["synchronous_commit"] == "on"
+        assert run["server"]["version"] in report(run)
+    else:
+        assert run["server"] is None
 
 
 def test_a_run_judges_the_aims_it_could_measure(run: dict[str, Any]) -> None:
-    judged = [each["aim"] for each in run["aims"]]
-    assert "bulk to single, one after another" in judged
-    assert not any("huey" in each for each in judged)
+    assert run["aims"]
+    assert not any("huey" in each["aim"] or "PgQueuer" in each["aim"] for each in run["aims"])
     assert all(isinstance(each["met"], bool) and each["measured"] > 0 for each in run["aims"])
 
 
@@ -134,7 +181,9 @@ def test_the_report_shows_each_figure_and_each_aim(run: dict[str, Any]) -> None:
     assert all(each["aim"] in text for each in run["aims"])
 
 
-def test_the_readme_shows_the_kept_run() -> None:
-    """`python -m bench.table bench/results/foundation-sqlite.json` writes what belongs there."""
-    kept = json.loads((ROOT / "bench" / "results" / "foundation-sqlite.json").read_text())
-    assert tables(kept) in (ROOT / "bench" / "README.md").read_text()
+@pytest.mark.parametrize(
+    "kept", sorted((ROOT / "bench" / "results").glob("*.json")), ids=lambda path: path.stem
+)
+def test_the_readme_shows_the_kept_runs(kept: Path) -> None:
+    """`python -m bench.table bench/results/NAME.json` writes what belongs there."""
+    assert tables(json.loads(kept.read_text())) in (ROOT / "bench" / "README.md").read_text()

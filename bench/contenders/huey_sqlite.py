@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.contenders.protocol import Answer, answer, serve, timed
+from bench.contenders.place import Place
+from bench.contenders.protocol import Answer, Stopwatch, sampled, serve
 
 huey: Any = importlib.import_module("huey")  # untyped, and installed only in this contender's environment
 consumer: Any = importlib.import_module("huey.consumer")
@@ -28,8 +29,8 @@ PAYLOAD = {"n": 1}
 
 
 @contextmanager
-def _queue(directory: Path, *, fsync: bool = True) -> Iterator[tuple[Any, Path]]:
-    home = Path(tempfile.mkdtemp(dir=directory))
+def _queue(place: Place, *, fsync: bool = True) -> Iterator[tuple[Any, Path]]:
+    home = Path(tempfile.mkdtemp(dir=place.directory))
     queue = _open(home, fsync=fsync)
     try:
         yield queue, home
@@ -51,8 +52,8 @@ def _filled(home: Path, handler: Callable[[Any], Any], count: int) -> list[str]:
     return ids
 
 
-def submit(directory: Path, *, count: int, threads: int) -> Answer:
-    with _queue(directory) as (queue, _):
+def submit(place: Place, *, count: int, threads: int) -> Answer:
+    with _queue(place) as (queue, _):
         noop = queue.task(name="noop")(lambda _: None)
 
         def caller(share: int) -> int:
@@ -61,10 +62,11 @@ def submit(directory: Path, *, count: int, threads: int) -> Answer:
             return share
 
         with ThreadPoolExecutor(threads) as pool:
-            return timed(lambda: sum(pool.map(caller, [count // threads] * threads)))
+            watch = Stopwatch(place)
+            return watch.answer(sum(pool.map(caller, [count // threads] * threads)))
 
 
-def drain(directory: Path, *, count: int, threads: int, keep_results: bool) -> Answer:
+def drain(place: Place, *, count: int, threads: int, keep_results: bool) -> Answer:
     """`keep_results`: the handler returns something, so that huey writes down how each task ended."""
     done, seen = threading.Event(), itertools.count(1)
 
@@ -73,41 +75,35 @@ def drain(directory: Path, *, count: int, threads: int, keep_results: bool) -> A
             done.set()
         return 1 if keep_results else None
 
-    with _queue(directory) as (queue, home):
+    with _queue(place) as (queue, home):
         _filled(home, handler, count)
         queue.task(name="noop")(handler)
         crew = consumer.Consumer(queue, workers=threads, periodic=False, check_worker_health=False, **POLLING)
-
-        def work() -> int:
-            crew.start()
-            if not done.wait(120):
-                raise TimeoutError(f"not drained: {len(queue)} tasks left")
-            return count
-
-        found = timed(work)
+        watch = Stopwatch(place)
+        crew.start()
+        if not done.wait(120):
+            raise TimeoutError(f"not drained: {len(queue)} tasks left")
+        found = watch.answer(count)
         crew.stop(graceful=True)
         return found
 
 
-def cancel(directory: Path, *, count: int) -> Answer:
+def cancel(place: Place, *, count: int) -> Answer:
     """The nearest thing: note each id as revoked. The tasks stay queued until a consumer drops them."""
-    with _queue(directory) as (queue, home):
+    with _queue(place) as (queue, home):
         ids = _filled(home, lambda _: None, count)
-
-        def revoke() -> int:
-            for task_id in ids:
-                queue.revoke_by_id(task_id)
-            return len(ids)
-
-        return timed(revoke)
+        watch = Stopwatch(place)
+        for task_id in ids:
+            queue.revoke_by_id(task_id)
+        return watch.answer(len(ids))
 
 
-def latency(directory: Path, *, count: int, pause_seconds: float, look_seconds: float) -> Answer:
+def latency(place: Place, *, count: int, pause_seconds: float, look_seconds: float) -> Answer:
     """From the call that submits to the moment its caller, who looks every so often, sees the result."""
-    with _queue(directory) as (queue, home), _worker(home):
+    with _queue(place) as (queue, home), _worker(home):
         noop = queue.task(name="noop")(lambda _: None)
         samples = [_round_trip(noop, pause_seconds, look_seconds) for _ in range(count + 1)][1:]
-    return answer(sum(samples), count, samples=samples)
+    return sampled(samples)
 
 
 def _round_trip(noop: Any, pause_seconds: float, look_seconds: float) -> float:

@@ -3,36 +3,54 @@
 Runs inside every contender's own environment, so it uses the standard library only.
 """
 
+import asyncio
 import json
 import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
+
+from bench.contenders.place import Place
 
 Answer = dict[str, Any]
 Measure = Callable[..., Answer]
 
 
-def timed(work: Callable[[], int]) -> Answer:
-    """Run `work`, which says how many things it did."""
-    cpu, wall = time.process_time(), time.perf_counter()
-    count = work()
-    return answer(time.perf_counter() - wall, count, cpu_seconds=time.process_time() - cpu)
+class Stopwatch:
+    """Runs from its making: wall time, the processor time of this process, and that of the server if any."""
+
+    def __init__(self, place: Place) -> None:
+        self._server = place.server
+        self._server_cpu = self._server.cpu_seconds() if self._server else None
+        self._cpu, self._wall = time.process_time(), time.perf_counter()
+
+    def answer(self, count: int) -> Answer:
+        seconds, cpu = time.perf_counter() - self._wall, time.process_time() - self._cpu
+        server = self._server.cpu_seconds() if self._server else None
+        if server is None or self._server_cpu is None:
+            return answer(seconds, count, cpu_seconds=cpu)
+        return answer(seconds, count, cpu_seconds=cpu, server_cpu_seconds=server - self._server_cpu)
 
 
-def answer(
-    seconds: float, count: int, *, cpu_seconds: float | None = None, samples: list[float] | None = None
-) -> Answer:
-    """`samples`, in seconds, where each thing was timed by itself."""
-    found: Answer = {"seconds": seconds, "count": count}
-    if cpu_seconds is not None:
-        found["cpu_seconds"] = cpu_seconds
-    if samples is not None:
-        found["samples"] = samples
-    return found
+def answer(seconds: float, count: int, **more: Any) -> Answer:
+    """`more` may hold `samples` in seconds, where each thing was timed by itself; `cpu_seconds` and
+    `server_cpu_seconds` of all of them; and `buffers`, the pages that one of them looked at."""
+    return {"seconds": seconds, "count": count, **more}
+
+
+def sampled(samples: list[float], **more: Any) -> Answer:
+    return answer(sum(samples), len(samples), samples=samples, **more)
+
+
+def blocking(measure: Callable[..., Awaitable[Answer]]) -> Measure:
+    """An asynchronous measure, each time in an event loop of its own."""
+
+    async def ask(place: Place, parameters: dict[str, Any]) -> Answer:
+        return await measure(place, **parameters)
+
+    return lambda place, **parameters: asyncio.run(ask(place, parameters))
 
 
 def serve(about: Mapping[str, Any], measures: Mapping[str, Measure]) -> None:
@@ -46,6 +64,6 @@ def serve(about: Mapping[str, Any], measures: Mapping[str, Measure]) -> None:
 
 def _handle(request: dict[str, Any], measures: Mapping[str, Measure]) -> Answer:
     try:
-        return measures[request["measure"]](Path(request["directory"]), **request["parameters"])
+        return measures[request["measure"]](Place.from_json(request["place"]), **request["parameters"])
     except Exception as problem:
         return {"error": f"{type(problem).__name__}: {problem}", "trace": traceback.format_exc()}

@@ -1,4 +1,4 @@
-"""What a claim costs in stores of different sizes and shapes, each built once and left as it was found."""
+"""What a claim costs in SQLite files of different sizes and shapes, each built once and left as it was."""
 
 import asyncio
 import multiprocessing
@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.contenders.protocol import Answer, Measure, answer
+from bench.contenders.place import Place
+from bench.contenders.protocol import Answer, Measure, answer, sampled
 from rescind import Queue, Settings, connect
 from rescind.engine import Claim
 from rescind.lease import Release
@@ -66,11 +67,11 @@ SHAPES = {
 }
 
 
-def build(directory: Path, *, stores: list[tuple[str, int]]) -> Answer:
+def build(place: Place, *, stores: list[tuple[str, int]]) -> Answer:
     """All the stores, two at a time: building them takes longer than measuring them."""
     begun = time.perf_counter()
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for built in [pool.submit(_build, directory, shape, size) for shape, size in stores]:
+        for built in [pool.submit(_build, place.directory, shape, size) for shape, size in stores]:
             built.result()
     return answer(time.perf_counter() - begun, sum(size for _, size in stores))
 
@@ -89,8 +90,8 @@ async def _fill(directory: Path, shape: str, size: int) -> None:
             await queue.submit_many({"need": NEED} for _ in range(FEW))
 
 
-def claim(directory: Path, *, shape: str, size: int, limit: int, times: int) -> Answer:
-    return asyncio.run(_claim(directory, shape, size, limit, times))
+def claim(place: Place, *, shape: str, size: int, limit: int, times: int) -> Answer:
+    return asyncio.run(_claim(place.directory, shape, size, limit, times))
 
 
 async def _claim(directory: Path, shape: str, size: int, limit: int, times: int) -> Answer:
@@ -108,7 +109,7 @@ async def _claim(directory: Path, shape: str, size: int, limit: int, times: int)
             if turn >= _WARM_UP:
                 samples.append(took)
                 cpu += cpu_took
-    return answer(sum(samples), times, cpu_seconds=cpu, samples=samples)
+    return sampled(samples, cpu_seconds=cpu)
 
 
 def _url(directory: Path, shape: str, size: int) -> str:

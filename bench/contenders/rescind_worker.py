@@ -4,6 +4,7 @@ import asyncio
 import sys
 from typing import Any
 
+from bench.contenders.apart import BEGUN, ENDED, tell
 from rescind import Context, Queue, Settings, Worker, connect
 
 
@@ -13,11 +14,14 @@ def worker(queue: Queue) -> Worker:
 
     @crew.task("noop")
     async def noop(_: Any) -> int:
+        tell(BEGUN)
         return 1
 
     @crew.task("endless")
     async def endless(_: Any, context: Context) -> None:
+        tell(BEGUN)
         await context.cancelled.wait()
+        tell(ENDED)
 
     return crew
 
