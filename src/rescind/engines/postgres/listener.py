@@ -61,15 +61,18 @@ class Listener:
             await self._call()
         for hint in await self._missed():
             yield hint
+        clock, look_at = self._server.clock, 0.0
         while self._server.is_open and not self._lost:
-            self._news.clear()
-            hints, due_in = await self._look()
-            for hint in hints:
-                yield hint
-            await wait_first(self._news, due_in)
+            if clock.monotonic() >= look_at:  # not at every call: what it says we know already
+                hints, due_in = await self._look()
+                look_at = clock.monotonic() + due_in
+                for hint in hints:
+                    yield hint
             heard, self._heard = self._heard, []
             for hint in heard:
                 yield hint
+            await wait_first(self._news, max(0.0, look_at - clock.monotonic()))
+            self._news.clear()
 
     async def _call(self) -> None:
         await self._hang_up()
