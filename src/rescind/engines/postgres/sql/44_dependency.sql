@@ -85,7 +85,7 @@ $$;
 
 -- Jobs have ended: what waits for them waits for less, or is cancelled with them if it asked to be. The dependents are
 -- locked already. No work is announced for a dependent that is itself cancelled.
-CREATE FUNCTION pgwf._release_dependents(p_ids TEXT[], p_outcomes TEXT[], p_now TIMESTAMPTZ) RETURNS VOID
+CREATE FUNCTION pgwf._update_waiters_for_completion(p_ids TEXT[], p_outcomes TEXT[], p_now TIMESTAMPTZ) RETURNS VOID
 LANGUAGE plpgsql AS $$
 DECLARE
     v_free    TEXT[];
@@ -207,6 +207,6 @@ BEGIN
     SELECT array_agg(job_id), array_agg(outcome) INTO v_ended, v_outcomes
     FROM pgwf.jobs_archive WHERE job_id = ANY (p_ids);
     IF v_ended IS NOT NULL THEN
-        PERFORM pgwf._release_dependents(v_ended, v_outcomes, p_now);
+        PERFORM pgwf._update_waiters_for_completion(v_ended, v_outcomes, p_now);
     END IF;
 END $$;

@@ -59,7 +59,7 @@ BEGIN
         PERFORM pgwf._elect(v_keys, p_now);
     END IF;
     IF p_dependents THEN
-        PERFORM pgwf._release_dependents(v_ids, ARRAY(SELECT outcome FROM unnest(p_ends)), p_now);
+        PERFORM pgwf._update_waiters_for_completion(v_ids, ARRAY(SELECT outcome FROM unnest(p_ends)), p_now);
     END IF;
 END $$;
 
