@@ -274,7 +274,9 @@ def _stop(
     changes = {
         **used,
         "last_error": job.cancel_reason,
-        "delivered_at": job.delivered_at or seen or now,
+        "delivered_at": min(
+            filter(None, (job.delivered_at, seen)), default=now
+        ),  # a hint may have been first
         "acknowledged_at": seen,
         "stopped_at": now,
         "rung": settlement.rung,

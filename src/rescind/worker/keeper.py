@@ -32,6 +32,7 @@ class Keeper:
         self._attempts = attempts
         self._clock = engine.clock
         self._beat_now = asyncio.Event()
+        self._named: set[str] = set()  # jobs that a hint says are to stop
         self._reported = asyncio.Event()
         self._over = asyncio.Event()
 
@@ -42,7 +43,8 @@ class Keeper:
 
     def told_to_stop(self, job_ids: Sequence[str]) -> None:
         """A hint: if one of these is ours, ask at once."""
-        if not {attempt.job.id for attempt in self._attempts.values()}.isdisjoint(job_ids):
+        if ours := {attempt.job.id for attempt in self._attempts.values()}.intersection(job_ids):
+            self._named |= ours
             self._beat_now.set()
 
     def reporter(self) -> Callable[[], None]:
@@ -70,6 +72,7 @@ class Keeper:
 
     async def _heartbeat(self) -> None:
         try:
+            await self._look_at_named()
             await self._beat(list(self._attempts.values()), self._settings.lease_seconds)
         except StoreClosed:
             self._give_up(self._attempts.values())
@@ -77,6 +80,18 @@ class Keeper:
             _log.warning("heartbeat failed, trying again: %s", problem)
             await self._clock.sleep(RETRY_SECONDS)
             self._beat_now.set()
+
+    async def _look_at_named(self) -> None:
+        """A look is quicker than a heartbeat, which writes; the heartbeat behind it records the delivery."""
+        named, self._named = self._named, set()
+        if not named:
+            return
+        ids = [*named]
+        jobs = dict(zip(ids, await self._engine.get(ids), strict=True))
+        for attempt in self._attempts.values():
+            job = jobs.get(attempt.job.id)
+            if job is not None and job.cancelling and job.lease_id == attempt.job.lease_id:
+                attempt.ask_to_stop(Stop.CANCEL)
 
     def _expiring(self) -> list[Attempt]:
         """Handlers must not outlive their leases: those that cannot be extended in time for the ladder."""

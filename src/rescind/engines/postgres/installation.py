@@ -10,7 +10,7 @@ from rescind.errors import NoSuchStore, StoreReadOnly, StoreTooNew, StoreTooOld
 
 _LOCK: Final = "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('pgwf:installer', 0))"
 _THERE: Final = "SELECT to_regprocedure('pgwf.schema_version()') IS NOT NULL"
-_BEGUN_ALREADY: Final = "25001"  # the script begins its transaction inside ours, and ends both
+_BEGUN_ALREADY: Final = "25001"  # the script begins a transaction inside ours
 
 
 async def ensure(server: Server, *, create: bool) -> None:
@@ -51,11 +51,15 @@ async def install(server: Server, *, only_if_missing: bool = False, notify: bool
         if message.sqlstate != _BEGUN_ALREADY:
             remarks.append(message.message)
 
+    async def run() -> None:
+        remarks.clear()
+        await _run(connection, only_if_missing, notify)
+
     connection = await server.connect()
     try:
         connection.add_log_listener(hear)
         with server.translated():
-            await _run(connection, only_if_missing, notify)
+            await server.again(run)
     except StoreReadOnly as problem:
         raise StoreReadOnly(
             f"this database user may not make or change the schema pgwf in {server.place}: let its owner run "
@@ -74,9 +78,10 @@ async def _run(connection: Connection, only_if_missing: bool, notify: bool) -> N
         if there and only_if_missing:
             await connection.execute("ROLLBACK")
             return
-        await connection.execute(script())
+        await connection.execute(script().rstrip().removesuffix("COMMIT;"))
+        if notify or not there:
+            await connection.execute("SELECT pgwf.set_notify(TRUE)")
+        await connection.execute("COMMIT")
     except asyncpg.PostgresError:
         await connection.execute("ROLLBACK")
         raise
-    if notify or not there:
-        await connection.execute("SELECT pgwf.set_notify(TRUE)")

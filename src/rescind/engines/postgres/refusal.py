@@ -28,8 +28,6 @@ _REFUSALS: Final[dict[str, type[errors.WrongState]]] = {
 }
 _DUPLICATE: Final = re.compile(r"\(job_id\)=\((.*)\) already exists")
 
-AGAIN: Final = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
-"""Nothing was done, and doing it once more is all it takes."""
 AWAY: Final = (
     OSError,
     asyncpg.PostgresConnectionError,
@@ -41,6 +39,13 @@ AWAY: Final = (
     asyncpg.TooManyConnectionsError,
 )
 """The server cannot be reached, or went away before it answered."""
+
+
+def lost_a_race(problem: asyncpg.PostgresError) -> bool:
+    """Nothing was done, and doing it once more is all it takes."""
+    if isinstance(problem, asyncpg.InternalServerError):  # the schema was made anew this moment
+        return "cache lookup failed" in str(problem)
+    return isinstance(problem, asyncpg.SerializationError | asyncpg.DeadlockDetectedError)
 
 
 @contextlib.contextmanager

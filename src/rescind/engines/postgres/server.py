@@ -3,15 +3,15 @@
 import asyncio
 import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
 from rescind.clock import Clock
-from rescind.engines.postgres.refusal import AGAIN, AWAY, translated
+from rescind.engines.postgres.refusal import AWAY, lost_a_race, translated
 from rescind.errors import InvalidInput, StoreClosed
 from rescind.lifecycle import Verb
 
@@ -23,6 +23,7 @@ _GOODBYE_SECONDS: Final = 0.5  # for a call whose caller has given up
 _CLOSE_SECONDS: Final = 10.0  # for calls that are under way when the engine is closed
 
 Connection = Any  # asyncpg's own, or what its pool lends
+T = TypeVar("T")
 
 
 class Server:
@@ -86,20 +87,28 @@ class Server:
 
     async def attempt(self, sql: str, *parameters: Any, seconds: float = _CALL_SECONDS) -> Sequence[Any]:
         """As `fetch`, with PostgreSQL's own errors."""
-        for attempt in range(_ATTEMPTS):
+        try:
+            return await self.again(lambda: self._once(sql, parameters, seconds))
+        except (*AWAY, asyncpg.ReadOnlySQLTransactionError):
+            await self._renew()
+            raise
+
+    async def again(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Once more, if it lost a race that leaves no trace, and a few times more."""
+        for attempt in range(_ATTEMPTS - 1):
             try:
-                async with asyncio.timeout(seconds):
-                    return await self._once(sql, parameters)
-            except AGAIN:
-                if attempt == _ATTEMPTS - 1:
+                return await call()
+            except asyncpg.PostgresError as problem:
+                if not lost_a_race(problem):
                     raise
                 await self.clock.sleep(self.clock.random() * 0.01 * 2**attempt)
-            except (*AWAY, asyncpg.ReadOnlySQLTransactionError):
-                await self._renew()
-                raise
-        raise AssertionError("the loop returns or raises")
+        return await call()
 
-    async def _once(self, sql: str, parameters: Sequence[Any]) -> Sequence[Any]:
+    async def _once(self, sql: str, parameters: Sequence[Any], seconds: float) -> Sequence[Any]:
+        async with asyncio.timeout(seconds):
+            return await self._call(sql, parameters)
+
+    async def _call(self, sql: str, parameters: Sequence[Any]) -> Sequence[Any]:
         if (pool := self._pool) is None:
             raise StoreClosed(f"{self.place} is not open: it has been closed, or was never installed")
         connection = await pool.acquire()

@@ -90,7 +90,7 @@ BEGIN
             failures + CASE outcome WHEN 'FAILED' THEN 1 ELSE 0 END,
             greatest(usage_units, usage_before + coalesce(units, 0)),
             coalesce(work_started_at, CASE WHEN work_started THEN v_now END),
-            CASE outcome WHEN 'CANCELLED' THEN coalesce(delivered_at, acknowledged_at, v_now) ELSE delivered_at END,
+            CASE outcome WHEN 'CANCELLED' THEN coalesce(least(delivered_at, acknowledged_at), v_now) ELSE delivered_at END,
             CASE outcome WHEN 'CANCELLED' THEN acknowledged_at ELSE seen END,
             CASE outcome WHEN 'CANCELLED' THEN v_now ELSE stopped_at END,
             CASE outcome WHEN 'CANCELLED' THEN coalesce(rung, 'flag') ELSE reached END,

@@ -1,18 +1,29 @@
 -- The verbs for one job, for clients that speak SQL. Their words and parameters are a promise; what they do is done by
 -- the functions above.
 
-CREATE FUNCTION pgwf.submit_jobs(p_jobs JSON, p_worker_id TEXT DEFAULT NULL) RETURNS SETOF pgwf.answer LANGUAGE plpgsql
+-- All of a batch or none of it. One answer per job; with p_brief none but the time at which all of them were submitted,
+-- for a client that can tell the rest itself.
+CREATE FUNCTION pgwf.submit_jobs(
+    p_jobs JSON, p_worker_id TEXT DEFAULT NULL, p_brief BOOLEAN DEFAULT FALSE
+) RETURNS SETOF pgwf.answer LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    v_specs pgwf.job_spec[];
-    v_ids   TEXT[];
+    v_specs  pgwf.job_spec[];
+    v_ids    TEXT[];
+    v_answer pgwf.answer;
 BEGIN
     v_specs := ARRAY(SELECT s FROM json_populate_recordset(
         ROW(NULL, NULL, NULL, p_worker_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::pgwf.job_spec,
         p_jobs) s);
+    PERFORM pgwf._not_null(p_brief::TEXT, 'brief');
     v_ids := pgwf._submit(v_specs);
-    RETURN QUERY SELECT * FROM pgwf._jobs(v_ids, pgwf._now());
+    IF p_brief THEN
+        v_answer.created_at := (SELECT created_at FROM pgwf.jobs WHERE job_id = v_ids[1]);
+        RETURN NEXT v_answer;
+    ELSE
+        RETURN QUERY SELECT * FROM pgwf._jobs(v_ids, pgwf._now());
+    END IF;
 END $$;
 
 CREATE FUNCTION pgwf.submit_job(
