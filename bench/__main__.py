@@ -3,6 +3,7 @@
 import argparse
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -75,5 +76,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def _stop(number: int, _: object) -> None:
+    sys.exit(128 + number)
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _stop)  # on the way out contenders and server are ended, stores removed
     sys.exit(main())

@@ -199,7 +199,7 @@ def _worker_apart(url: str) -> AbstractAsyncContextManager[Apart]:
 
 @asynccontextmanager
 async def _worker_here(queue: Queue) -> AsyncIterator[None]:
-    crew = worker(queue)
+    crew = worker(queue, lambda _: None)
     running = asyncio.create_task(crew.run(handle_signals=False))
     try:
         yield

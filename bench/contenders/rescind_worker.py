@@ -2,13 +2,14 @@
 
 import asyncio
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from bench.contenders.apart import BEGUN, ENDED, tell
 from rescind import Context, Queue, Settings, Worker, connect
 
 
-def worker(queue: Queue) -> Worker:
+def worker(queue: Queue, tell: Callable[[str], None]) -> Worker:
     """Serves one need that ends at once and one that runs until it is asked to stop."""
     crew = Worker(queue)
 
@@ -28,7 +29,7 @@ def worker(queue: Queue) -> Worker:
 
 async def main(url: str) -> None:
     async with connect(url, settings=Settings()) as queue:
-        await worker(queue).run()
+        await worker(queue, tell).run()
 
 
 if __name__ == "__main__":

@@ -13,6 +13,10 @@ from rescind.testing import Harness
 from rescind.testing.engines import Postgres
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "cron: waits for pg_cron, which comes by once a minute")
+
+
 @pytest.fixture
 def harness(runner: asyncio.Runner, tmp_path: Path) -> Iterator[Harness]:
     """An empty database. Whatever the test did there must obey the invariants."""

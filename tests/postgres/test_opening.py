@@ -260,11 +260,17 @@ async def test_the_schema_may_be_installed_again_while_a_worker_uses_it(queue: Q
 
     operator = PostgresEngine(url)
     await operator.install()
+    ids: list[str] = []
+
+    async def submit() -> None:
+        for _ in range(100):
+            ids.append((await queue.submit("job")).id)
+
     async with at_work(worker):
-        ids: list[str] = []
-        for _ in range(3):
-            ids += [job.id for job in await queue.submit_many([{"need": "job"}] * 100)]
+        submitting = [asyncio.create_task(submit()) for _ in range(4)]
+        for _ in range(4):
             await installation.install(operator.server)
+        await asyncio.gather(*submitting)
         for id in ids:
             assert (await queue.wait(id, timeout=30)).attempt == 1
     await operator.close()
