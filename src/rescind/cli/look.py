@@ -87,6 +87,8 @@ def history(
         say(line)
     if hidden := len(events) - len(shown):
         err().print(f"{plural(hidden, 'heartbeat')} not shown: --all", style="dim")
+    if any(event.partial for event in events):
+        err().print("partial: tracing was off, this is what the job itself still tells", style="dim")
 
 
 def _is_routine(event: Event) -> bool:

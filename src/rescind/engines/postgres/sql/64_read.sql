@@ -92,7 +92,7 @@ BEGIN
         ), job AS (
             SELECT r.* FROM pgwf._jobs(ARRAY[p_job_id], pgwf._now()) r
         ), untold (event_type, worker_id, event_at, output_data, state, reason) AS (
-            SELECT 'job_submitted', submitted_by, created_at, jsonb_build_object('next_need', next_need), NULL::TEXT, NULL
+            SELECT 'job_submitted', submitted_by, created_at, jsonb_build_object('next_need', next_need), 'READY', NULL
             FROM job WHERE NOT EXISTS (SELECT 1 FROM told t WHERE t.event_type = 'job_submitted')
             UNION ALL
             SELECT 'job_retrieved', coalesce(lease_worker, 'unknown'), claimed_at, jsonb_build_object('attempt', attempt),
@@ -100,7 +100,9 @@ BEGIN
             FROM job WHERE claimed_at IS NOT NULL AND NOT EXISTS (
                 SELECT 1 FROM told t WHERE t.event_type = 'job_retrieved' AND t.event_at = claimed_at)
             UNION ALL
-            SELECT 'job_cancel_requested', cancel_requested_by, cancel_requested_at, '{}', NULL, cancel_reason
+            SELECT 'job_cancel_requested', cancel_requested_by, cancel_requested_at, jsonb_build_object(
+                       'cancel_requested_at', cancel_requested_at, 'cancel_requested_by', cancel_requested_by,
+                       'cancel_reason', cancel_reason), NULL, cancel_reason
             FROM job WHERE cancel_requested_at IS NOT NULL AND NOT EXISTS (
                 SELECT 1 FROM told t WHERE t.event_type = 'job_cancel_requested')
             UNION ALL
