@@ -84,7 +84,8 @@ async def test_a_server_that_is_not_there(server: Server, caplog: pytest.LogCapt
     problem = await refusal(nowhere)
     assert type(problem) is Unavailable
     place = urlsplit(nowhere)
-    assert f"postgres://127.0.0.1:{place.port}/postgres cannot be reached" in str(problem)
+    assert f"postgres://127.0.0.1:{place.port}/postgres cannot be reached: " in str(problem)
+    assert "Connect call failed" in str(problem)
     assert "Geheimnis" not in told(problem) + caplog.text
 
 

@@ -8,11 +8,12 @@ from rescind.job import CancelResult, Event, Job
 from rescind.testing.invariants import Run
 
 _PAGE: Final = 1_000
+_ALL: Final = 1_000_000  # a feed read on from a place in it may wait there for what seems to be missing
 
 
 async def events_of(engine: Engine) -> list[Event]:
     events: list[Event] = []
-    while page := await engine.changes(events[-1].seq if events else 0, _PAGE):
+    while page := await engine.changes(events[-1].seq if events else 0, _ALL):
         events.extend(page)
     return events
 

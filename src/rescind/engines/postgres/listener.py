@@ -46,7 +46,8 @@ class Listener:
                         return
                     _log.warning("not listening for a moment: %s", problem)
                     self._news.clear()
-                    await wait_first(self._news, pause)
+                    if self._server.is_open:
+                        await wait_first(self._news, pause)
                     pause = min(pause * 2, _RECONNECT_SECONDS[1])
         finally:
             await self._hang_up()

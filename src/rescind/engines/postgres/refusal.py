@@ -26,6 +26,7 @@ _REFUSALS: Final[dict[str, type[errors.WrongState]]] = {
     "CannotCancel": errors.CannotCancelError,
     "WrongState": errors.WrongState,
 }
+_MADE_ANEW: Final = ("cache lookup failed", "could not open relation with OID")
 _DUPLICATE: Final = re.compile(r"\(job_id\)=\((.*)\) already exists")
 
 AWAY: Final = (
@@ -44,7 +45,7 @@ AWAY: Final = (
 def lost_a_race(problem: asyncpg.PostgresError) -> bool:
     """Nothing was done, and doing it once more is all it takes."""
     if isinstance(problem, asyncpg.InternalServerError):  # the schema was made anew this moment
-        return "cache lookup failed" in str(problem)
+        return any(words in str(problem) for words in _MADE_ANEW)
     return isinstance(problem, asyncpg.SerializationError | asyncpg.DeadlockDetectedError)
 
 
@@ -66,7 +67,9 @@ def translated(place: str, verb: Verb | None = None) -> Iterator[None]:
 def _words(problem: Exception) -> str:
     if isinstance(problem, TimeoutError):
         return "it does not answer"
-    return str(problem.args[0] if problem.args else "") or type(problem).__name__
+    if isinstance(problem, asyncpg.PostgresError):  # whose text would go on with details and hints
+        return str(problem.args[0] if problem.args else type(problem).__name__)
+    return str(problem) or type(problem).__name__
 
 
 def from_sqlstate(

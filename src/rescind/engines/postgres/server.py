@@ -115,6 +115,9 @@ class Server:
         try:
             rows: Sequence[Any] = await connection.fetch(sql, *parameters)
             return rows
+        except asyncpg.InternalServerError:
+            connection.terminate()  # its session may remember what is no more
+            raise
         finally:
             with contextlib.suppress(Exception):  # one that does not come to rest in time is dropped
                 await pool.release(connection, timeout=_GOODBYE_SECONDS)
