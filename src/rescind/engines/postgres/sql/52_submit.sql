@@ -42,7 +42,9 @@ END;
 
 CREATE FUNCTION pgwf._check_specs(p_specs pgwf.job_spec[]) RETURNS VOID LANGUAGE plpgsql AS $$
 DECLARE
-    v_flaw TEXT := (SELECT pgwf._flaw(s) FROM unnest(p_specs) s WHERE pgwf._flaw(s) IS NOT NULL LIMIT 1);
+    v_flaw TEXT := (  -- OFFSET 0: the long list of questions is made ready once, not once for each use of the answer
+        SELECT flaw FROM (SELECT pgwf._flaw(s) AS flaw FROM unnest(p_specs) s OFFSET 0) each
+        WHERE flaw IS NOT NULL LIMIT 1);
 BEGIN
     IF v_flaw LIKE '% cannot be NULL' THEN
         RAISE EXCEPTION '%', v_flaw USING ERRCODE = 'null_value_not_allowed';
