@@ -27,6 +27,8 @@ from rescind.worker.threads import Threads
 _log = logging.getLogger("rescind.worker")
 
 _POLL_SECONDS: Final = (0.02, 1.0)  # the first and the longest pause between claims that find nothing
+_MANY_SLOTS: Final = 32
+_SLOW_SECONDS: Final = 0.05
 
 
 class Turn(Enum):
@@ -54,9 +56,10 @@ class Loop:
         )
         self._outbox: list[Settlement] = []
         self._in_flight: dict[asyncio.Future[Settled], Sequence[Settlement]] = {}  # with what each settles
-        # A store in another process works while we do: two exchanges take turns, each for half of the slots.
-        # And when one of them has to wait there, for a job in somebody else's hands, the other goes on.
+        # A store in another process works while we do: with many slots two exchanges take turns, each for
+        # half of them. With few, the second begins when the first has to wait there, for a job in other hands.
         self._lanes = 2 if engine.needs_event_loop else 1
+        self._asked_at = 0.0
         self._asking = 0  # exchanges under way
         self._claiming = 0  # the slots they ask to fill
         self._pause = _POLL_SECONDS[0]
@@ -119,20 +122,30 @@ class Loop:
             await wait_first(self._turn, self._pause)
             self._turn.clear()
             if self._may_ask() and not self._is_over():
+                self._asked_at = self._clock.monotonic()
                 self._asking += 1
                 group.create_task(self._take_turn(group, until_empty))
 
     def _may_ask(self) -> bool:
-        """One exchange at any time; another beside it when there is a lane's worth to settle or to claim."""
+        """One exchange at any time; another beside it when there is a lane's worth to settle or to claim, or
+        when the first is slow."""
         if self._asking == 0:
             return True
-        return self._asking < self._lanes and len(self._outbox) + self._free() >= self._share()
+        work = len(self._outbox) + self._free()
+        if self._asking >= self._lanes or not work:
+            return False
+        if self._info.slots >= _MANY_SLOTS:
+            return work >= self._share()
+        return self._clock.monotonic() - self._asked_at > _SLOW_SECONDS
 
     def _free(self) -> int:
         return max(0, self._info.slots - self._busy - self._claiming)
 
     def _share(self) -> int:
-        return -(-self._info.slots // self._lanes)
+        """The most that one exchange may claim: something is left for the other one."""
+        if self._lanes == 1:
+            return self._info.slots
+        return -(-self._info.slots // 2) if self._info.slots >= _MANY_SLOTS else max(1, self._info.slots - 1)
 
     async def _take_turn(self, group: asyncio.TaskGroup, until_empty: bool) -> None:
         try:
