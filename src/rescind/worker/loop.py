@@ -57,7 +57,7 @@ class Loop:
         self._outbox: list[Settlement] = []
         self._in_flight: dict[asyncio.Future[Settled], Sequence[Settlement]] = {}  # with what each settles
         # A store in another process works while we do: with many slots two exchanges take turns, each for
-        # half of them. With few, the second begins when the first has to wait there, for a job in other hands.
+        # half of them. With few, the second begins when the first has to wait there for some job.
         self._lanes = 2 if engine.needs_event_loop else 1
         self._asked_at = 0.0
         self._asking = 0  # exchanges under way
