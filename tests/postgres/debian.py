@@ -10,8 +10,6 @@ import pytest
 REQUIRED: Final = "RESCIND_TEST_REQUIRE_DEBIAN"
 """Set where the packages must be there, so that a test of theirs cannot be skipped by mistake."""
 
-POSTGRES_15: Final = Path("/usr/lib/postgresql/15")
-
 
 def program(name: str, package: str) -> Path:
     found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin")

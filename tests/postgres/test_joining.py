@@ -2,17 +2,17 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import asyncpg
 import psycopg
 import pytest
 from psycopg.rows import namedtuple_row
 
-from rescind import Job, Queue, TaskStatus, Worker, connect, sync
+from rescind import Queue, TaskStatus, Worker, connect
 from rescind.errors import (
     DependencyCycle,
     DuplicateJob,
@@ -25,122 +25,9 @@ from rescind.errors import (
 )
 from rescind.testing import Harness
 from tests.at_work import at_work, started
+from tests.postgres.clients import KINDS, Client
 
 PATIENCE: Final = 10.0
-
-
-class Client(Protocol):
-    """A caller's connection, whichever driver it is of."""
-
-    async def begin(self) -> None: ...
-
-    async def execute(self, sql: str) -> None: ...
-
-    async def commit(self) -> None: ...
-
-    async def rollback(self) -> None: ...
-
-    async def submit(self, *jobs: dict[str, Any]) -> list[Job]: ...
-
-
-class Asyncpg:
-    def __init__(self, queue: Queue, connection: Any) -> None:
-        self.queue, self.connection = queue, connection
-
-    @classmethod
-    @asynccontextmanager
-    async def connected(cls, url: str, queue: Queue) -> AsyncIterator[Client]:
-        connection = await asyncpg.connect(url)
-        yield cls(queue, connection)
-        await connection.close()
-
-    async def begin(self) -> None:
-        self.transaction = self.connection.transaction()
-        await self.transaction.start()
-
-    async def execute(self, sql: str) -> None:
-        await self.connection.execute(sql)
-
-    async def commit(self) -> None:
-        await self.transaction.commit()
-
-    async def rollback(self) -> None:
-        await self.transaction.rollback()
-
-    async def submit(self, *jobs: dict[str, Any]) -> list[Job]:
-        return list(await self.queue.submit_many(jobs, connection=self.connection))
-
-
-class Pooled(Asyncpg):
-    """What a pool of asyncpg lends."""
-
-    @classmethod
-    @asynccontextmanager
-    async def connected(cls, url: str, queue: Queue) -> AsyncIterator[Client]:
-        async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool, pool.acquire() as connection:
-            yield cls(queue, connection)
-
-
-class Psycopg:
-    """Which begins its transactions by itself, with the first statement."""
-
-    def __init__(self, queue: Queue, connection: Any) -> None:
-        self.queue, self.connection = queue, connection
-
-    @classmethod
-    @asynccontextmanager
-    async def connected(cls, url: str, queue: Queue) -> AsyncIterator[Client]:
-        async with await psycopg.AsyncConnection.connect(url) as connection:
-            yield cls(queue, connection)
-
-    async def begin(self) -> None: ...
-
-    async def execute(self, sql: str) -> None:
-        await self.connection.execute(sql)
-
-    async def commit(self) -> None:
-        await self.connection.commit()
-
-    async def rollback(self) -> None:
-        await self.connection.rollback()
-
-    async def submit(self, *jobs: dict[str, Any]) -> list[Job]:
-        return list(await self.queue.submit_many(jobs, connection=self.connection))
-
-
-class PsycopgSync:
-    """Through the sync twin."""
-
-    def __init__(self, queue: sync.Queue, connection: Any) -> None:
-        self.queue, self.connection = queue, connection
-
-    @classmethod
-    @asynccontextmanager
-    async def connected(cls, url: str, _: Queue) -> AsyncIterator[Client]:
-        with sync.connect(url, by="test") as queue, psycopg.connect(url) as connection:
-            yield cls(queue, connection)
-
-    async def begin(self) -> None: ...
-
-    async def execute(self, sql: str) -> None:
-        self.connection.execute(sql)
-
-    async def commit(self) -> None:
-        self.connection.commit()
-
-    async def rollback(self) -> None:
-        self.connection.rollback()
-
-    async def submit(self, *jobs: dict[str, Any]) -> list[Job]:
-        return list(self.queue.submit_many(jobs, connection=self.connection))
-
-
-KINDS: Final = {
-    "asyncpg": Asyncpg.connected,
-    "asyncpg-pool": Pooled.connected,
-    "psycopg": Psycopg.connected,
-    "psycopg-sync": PsycopgSync.connected,
-}
 
 
 @pytest.fixture(params=KINDS)
