@@ -108,3 +108,27 @@ def test_type_checkers_know_what_it_takes_and_gives(tmp_path: Path) -> None:
     complaints = [line for line in done.stdout.splitlines() if ": error:" in line]
     wrong = [number for number, line in enumerate(WRONG.splitlines(), 1) if "# wrong" in line]
     assert [line.split(": error:")[0] for line in complaints] == [f"wrong.py:{number}" for number in wrong]
+
+
+FORKED = """
+import asyncio, os, sys
+from rescind.errors import StoreClosed
+from rescind.sync import _Portal
+
+portal = _Portal()
+child = os.fork()
+if child == 0:
+    try:
+        portal.call(asyncio.sleep(0))
+    except StoreClosed:
+        os._exit(0)
+    os._exit(1)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+portal.close()
+sys.exit(code)
+"""
+
+
+def test_a_queue_with_an_event_loop_refuses_to_be_used_after_a_fork() -> None:
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], timeout=30, check=False)
+    assert done.returncode == 0

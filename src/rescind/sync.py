@@ -6,6 +6,7 @@ queue.cancel(job.id, reason="wrong cat")
 """
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from rescind import connection
 from rescind import queue as asynchronous
 from rescind.clock import running_loop
+from rescind.errors import StoreClosed
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,11 +53,15 @@ class _Portal:
     """For engines that need one: an event loop in a daemon thread, and the way in."""
 
     def __init__(self) -> None:
+        self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="rescind-sync", daemon=True)
         self._thread.start()
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if os.getpid() != self._pid:  # the thread stayed behind with the parent, and would never answer
+            coroutine.close()
+            raise StoreClosed("this queue was opened before a fork: connect again in the new process")
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def close(self) -> None:
