@@ -83,6 +83,13 @@ class Page(msgspec.Struct, frozen=True):
         return len(self.jobs)
 
 
+def page_place(cursor: str) -> int:
+    """The place in the order of submits that a page's `next` names."""
+    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
+        raise InvalidInput(f"no page begins after {cursor!r}: pass on the `next` of the page before")
+    return int(cursor)
+
+
 class Amendment(msgspec.Struct, frozen=True, kw_only=True):
     """A move without a lease: complete with `output` (JSON), or reschedule `to` new facts."""
 

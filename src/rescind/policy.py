@@ -22,6 +22,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 NO_POLICY = Policy()
+POLICIES = "policies"  # the document that holds them, by need
 
 
 def check_policies(body: object) -> None:

@@ -16,9 +16,9 @@ from rescind.errors import Refused, Unavailable
 from rescind.job import Job, Outcome
 from rescind.settings import load
 from rescind.testing import Harness, hammer
+from rescind.testing.engines import Existing
 from rescind.testing.postgres import Server
 from tests.postgres.conftest import disagreements
-from tests.postgres.stores import Existing
 
 pytestmark = pytest.mark.soak
 

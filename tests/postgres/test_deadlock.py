@@ -14,10 +14,10 @@ from rescind.job import Job
 from rescind.lease import Complete, Fail
 from rescind.state import State
 from rescind.testing import Harness
+from rescind.testing.engines import Existing
 from rescind.testing.postgres import Server
 from tests.postgres.conftest import disagreements
 from tests.postgres.database import backends, execute
-from tests.postgres.stores import Existing
 
 pytestmark = pytest.mark.race
 

@@ -16,8 +16,8 @@ from rescind.lease import Complete, Fail
 from rescind.settings import Settings
 from rescind.state import State
 from rescind.testing import Harness
+from rescind.testing.engines import Existing
 from tests.postgres.proxy import Moment, Proxy
-from tests.postgres.stores import Existing
 
 MOMENTS: list[Moment] = ["before", "after"]
 SUBMIT = "submit_jobs"

@@ -14,12 +14,12 @@ from rescind import Context, Queue, TaskStatus, Worker, connect
 from rescind.engine import Selector
 from rescind.errors import DuplicateJob
 from rescind.testing import Harness
+from rescind.testing.engines import Existing
 from tests.at_work import at_work, started
 from tests.postgres.bouncer import bouncer
 from tests.postgres.database import execute
 from tests.postgres.debian import program
 from tests.postgres.proxy import Proxy
-from tests.postgres.stores import Existing
 
 SERVER_CONNECTIONS: Final = 2
 PATIENCE: Final = 10.0

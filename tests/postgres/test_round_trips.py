@@ -10,9 +10,9 @@ from rescind.engine import Claim, Document, Filter, Selector
 from rescind.lease import Complete, Report
 from rescind.settings import Settings
 from rescind.testing import Harness
+from rescind.testing.engines import Existing
 from tests.at_work import at_work, started
 from tests.postgres.proxy import Proxy
-from tests.postgres.stores import Existing
 
 JOBS: Final = 400
 SLOTS: Final = 20

@@ -14,30 +14,14 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from rescind.engine import Engine, Filter, open_engine
+from rescind.engine import Filter
 from rescind.errors import WrongState
 from rescind.job import Job
 from rescind.state import State
+from rescind.testing.engines import Existing
 from rescind.testing.harness import Harness
 
 Going = Callable[[], bool]
-
-
-class _Opened:
-    """A store that exists already and is reached by its URL; its time is everybody's."""
-
-    def __init__(self, url: str) -> None:
-        self.url: str | None = url
-
-    def connect(self) -> Engine:
-        assert self.url is not None
-        return open_engine(self.url)
-
-    async def advance(self, seconds: float) -> None:
-        raise NotImplementedError("the clock of a shared store is not ours to move")
-
-    async def drop(self) -> None:
-        """It is not ours."""
 
 
 async def producer(harness: Harness, name: str, going: Going) -> dict[str, Any]:
@@ -103,7 +87,7 @@ async def start(url: str, role: str, name: str, seconds: float) -> dict[str, Any
 
 
 async def _main(url: str, role: str, name: str, seconds: str) -> None:
-    harness = Harness(_Opened(url), prefix=name)
+    harness = Harness(Existing(url), prefix=name)
     await harness.open()
     until = time.monotonic() + float(seconds)
     print(json.dumps(await ROLES[role](harness, name, lambda: time.monotonic() < until)))

@@ -137,6 +137,23 @@ END $$
 """
 
 
+class Existing:
+    """A store that exists already and is reached by its URL; it and its time are not ours."""
+
+    def __init__(self, url: str) -> None:
+        self.url: str | None = url
+
+    def connect(self) -> Engine:
+        assert self.url is not None
+        return open_engine(self.url)
+
+    async def advance(self, seconds: float) -> None:
+        raise NotImplementedError("the clock of a shared store is not ours to move")
+
+    async def drop(self) -> None:
+        """It is not ours."""
+
+
 REGISTERED: dict[str, Factory] = {
     "sqlite-memory": SQLiteMemory,
     "sqlite-file": SQLiteFile,

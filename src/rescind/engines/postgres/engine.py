@@ -20,6 +20,7 @@ from rescind.engine import (
     Settled,
     Swept,
     WorkerInfo,
+    page_place,
 )
 from rescind.engines.postgres import installation, joining, submission
 from rescind.engines.postgres.listener import Listener
@@ -34,12 +35,12 @@ from rescind.engines.postgres.rows import (
 from rescind.engines.postgres.server import Server
 from rescind.engines.postgres.submission import GET
 from rescind.engines.postgres.trace import events_from_rows
-from rescind.errors import InvalidInput, JobNotFoundError, RescindError
+from rescind.errors import JobNotFoundError, RescindError
 from rescind.job import CancelOutcome, CancelRequest, CancelResult, Event, Job
 from rescind.lease import Acknowledge, Complete, Fail, Release, Report, Reschedule, Settlement
 from rescind.lifecycle import Verb
 from rescind.moves import SWEEP
-from rescind.policy import Account, check_policies
+from rescind.policy import POLICIES, Account, check_policies
 from rescind.spec import JobSpec
 from rescind.state import State
 
@@ -52,7 +53,6 @@ _VERB_OF: Final[dict[type[Settlement], Verb]] = {
     Release: Verb.RELEASE,
     Acknowledge: Verb.ACKNOWLEDGE,
 }
-_POLICIES: Final = "policies"
 
 _SETTLE: Final = "SELECT * FROM pgwf.settle_jobs($1::json, $2, $3, $4, $5)"
 _EXTEND: Final = "SELECT * FROM pgwf.extend_jobs($1::json, $2::json, $3)"
@@ -196,7 +196,7 @@ class PostgresEngine:
             filter.owner,
             states_to_array(filter.states),
             filter.purged,
-            _place(after),
+            None if after is None else page_place(after),
             limit + 1,
         )
         jobs = [job_from_row(row) for row in rows[:limit]]
@@ -255,7 +255,7 @@ class PostgresEngine:
         if change is None:
             (row,) = await self.server.fetch("SELECT * FROM pgwf.get_document($1)", name)
             return Document(name, row["revision"], msgspec.json.decode(row["body"] or "null"))
-        if name == _POLICIES:
+        if name == POLICIES:
             check_policies(change.body)
         put = "SELECT pgwf.put_document($1, $2, $3::jsonb) AS revision"
         (row,) = await self.server.fetch(put, name, change.revision, to_json(change.body))
@@ -312,11 +312,3 @@ def _cancelled(row: Any, job_id: str, verb: Verb) -> CancelResult:
         return CancelResult(job_id, outcome, False, job, error)
     outcome = CancelOutcome.SUCCESS if row["changed"] else CancelOutcome.ALREADY_CANCELLED
     return CancelResult(job_id, outcome, row["changed"], job)
-
-
-def _place(cursor: str | None) -> int | None:
-    if cursor is None:
-        return None
-    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
-        raise InvalidInput(f"no page begins after {cursor!r}: pass on the `next` of the page before")
-    return int(cursor)

@@ -27,11 +27,11 @@ from rescind.engines.sqlite import dependency, feed, ledger, read, submit, sweep
 from rescind.engines.sqlite.committer import Committer, Reader
 from rescind.engines.sqlite.request import in_thread
 from rescind.engines.sqlite.rows import to_json
-from rescind.engines.sqlite.transaction import POLICIES, Transaction
+from rescind.engines.sqlite.transaction import Transaction
 from rescind.errors import DocumentConflict, InvalidInput, JobNotFoundError, StoreClosed
 from rescind.job import CancelRequest, CancelResult, Event, Job
 from rescind.lease import Report, Settlement
-from rescind.policy import Account, check_policies
+from rescind.policy import POLICIES, Account, check_policies
 from rescind.spec import JobSpec
 from rescind.state import State
 

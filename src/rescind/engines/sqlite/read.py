@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from rescind.engine import Document, Filter, Page, WorkerInfo
+from rescind.engine import Document, Filter, Page, WorkerInfo, page_place
 from rescind.engines.sqlite.rows import (
     EVENT_SELECTED,
     SELECTED,
@@ -18,7 +18,6 @@ from rescind.engines.sqlite.rows import (
     moment,
     state_in,
 )
-from rescind.errors import InvalidInput
 from rescind.job import Event, Job
 from rescind.state import State
 
@@ -39,19 +38,13 @@ def jobs_page(
     where, parameters = _where(filter, now)
     if after is not None:
         where += " AND seq < :after"
-        parameters["after"] = _place(after)
+        parameters["after"] = page_place(after)
     rows = connection.execute(
         f"SELECT seq, {SELECTED} FROM jobs WHERE {where} ORDER BY seq DESC LIMIT :limit",
         {**parameters, "limit": limit + 1},
     ).fetchall()
     jobs = [job_from_row(row[1:], now) for row in rows[:limit]]
     return Page(jobs, str(rows[limit - 1][0]) if len(rows) > limit else None)
-
-
-def _place(cursor: str) -> int:
-    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
-        raise InvalidInput(f"no page begins after {cursor!r}: pass on the `next` of the page before")
-    return int(cursor)
 
 
 def count(connection: sqlite3.Connection, filter: Filter, now: datetime) -> dict[str, dict[State, int]]:

@@ -19,13 +19,11 @@ from rescind.engines.sqlite.rows import SELECTED, job_from_row, moment, row_from
 from rescind.errors import JobNotFoundError
 from rescind.job import Billing, Event, Job, Outcome
 from rescind.moves import Move
-from rescind.policy import NO_POLICY, Policy
+from rescind.policy import NO_POLICY, POLICIES, Policy
 from rescind.state import State
 
 _INSERT_EVENT: Final = """
     INSERT INTO events (job, verb, at, actor, state, reason, changes) VALUES (?, ?, ?, ?, ?, ?, ?)"""
-
-POLICIES: Final = "policies"  # the document that holds them, by need
 
 
 class Transaction:
