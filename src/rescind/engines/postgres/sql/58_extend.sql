@@ -18,7 +18,7 @@ SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan 
 DECLARE
     v_now     TIMESTAMPTZ;
     v_reports pgwf.report[] := ARRAY(SELECT r FROM json_populate_recordset(NULL::pgwf.report, p_reports) r);
-    v_ids     TEXT[] := ARRAY(SELECT job_id FROM json_populate_recordset(NULL::pgwf.report, p_reports));
+    v_ids     TEXT[] := ARRAY(SELECT job_id FROM unnest(v_reports));
     v_held    TEXT[];
 BEGIN
     IF p_lease_seconds IS NOT NULL THEN
